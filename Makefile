@@ -1,0 +1,81 @@
+# The commands of the house; `make` lists them. Each makes what it needs in .venv first
+# and is quick the second time.
+
+SHELL := /bin/bash
+.SHELLFLAGS := -eu -o pipefail -c
+MAKEFLAGS += --no-builtin-rules
+# One pip at a time in one environment; nothing here would gain from `make -j`.
+.NOTPARALLEL:
+.DELETE_ON_ERROR:
+.DEFAULT_GOAL := help
+
+VENV ?= .venv
+# An environment that is there already says which Python it is made of.
+PYTHON ?= $(shell [ -x $(VENV)/bin/python ] && echo $(VENV)/bin/python || echo python3)
+PYTHON_VERSION := $(shell $(PYTHON) -c 'import sys; print("%d.%d" % sys.version_info[:2])' 2>/dev/null)
+PY := $(VENV)/bin/python
+BASE := $(VENV)/.made-$(PYTHON_VERSION)
+PIP := $(PY) -m pip install --quiet --disable-pip-version-check
+CODE := $(wildcard wal timingwheel tests bench docs/examples)
+TYPED := $(wildcard wal timingwheel tests bench)
+
+.PHONY: help setup run test test-long bench bench-smoke lint clean
+
+help: ## list these commands
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
+
+setup: $(VENV)/.has-lint ## make .venv with all that work on the code needs
+	@echo "ready: source $(VENV)/bin/activate"
+
+run: $(VENV)/.has-run ## see what this is: a demonstration of about 30 seconds
+	@$(PY) docs/examples/demonstration.py
+
+test: $(VENV)/.has-test ## run the tests (under 10 minutes on two cores)
+	$(PY) -m pytest
+
+test-long: $(VENV)/.has-test ## run all tests, those of many minutes too
+	$(PY) -m pytest -m "long or not long" --timeout=7200 --hypothesis-profile=long
+
+bench: $(VENV)/.has-bench ## measure against baseline and peers, in one table
+	$(PY) -m bench
+
+bench-smoke: $(VENV)/.has-bench ## the same in about a minute: does it run, not how fast
+	$(PY) -m bench --smoke
+
+lint: $(VENV)/.has-lint ## style, format, types and layers
+	$(PY) -m ruff check $(CODE)
+	$(PY) -m ruff format --check $(CODE)
+	$(PY) -m mypy $(TYPED)
+	$(VENV)/bin/lint-imports --no-logo
+
+clean: ## remove .venv and all caches; never a store
+	rm -rf $(VENV) build dist ./*.egg-info .benchmarks .hypothesis .mypy_cache .pytest_cache .ruff_cache .import_linter_cache
+	find wal timingwheel tests bench docs -name __pycache__ -type d -prune -exec rm -rf {} + 2>/dev/null || true
+
+# What each command needs, marked by a stamp that is as old as its last installation.
+$(VENV)/.has-run: pyproject.toml $(BASE)
+	$(PIP) --editable .
+	@touch $@
+
+$(VENV)/.has-test: pyproject.toml $(BASE)
+	$(PIP) --editable '.[test]'
+	@touch $@ $(VENV)/.has-run
+
+$(VENV)/.has-bench: pyproject.toml $(BASE)
+	$(PIP) --editable '.[bench]'
+	@touch $@ $(VENV)/.has-run
+
+# The checkers read the tests and the benchmarks too, so they need what those import.
+$(VENV)/.has-lint: pyproject.toml $(BASE)
+	$(PIP) --editable '.[lint,test,bench]'
+	@touch $@ $(VENV)/.has-run $(VENV)/.has-test $(VENV)/.has-bench
+
+# The stamp names the version, so PYTHON=python3.12 makes the environment anew.
+$(BASE):
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null || { \
+		echo "make: $(PYTHON) is '$(PYTHON_VERSION)', and Python 3.11 or newer is needed: make PYTHON=/path/to/python3.11 ..." >&2; exit 1; }
+	@$(PYTHON) -c 'import ensurepip, venv' 2>/dev/null || { \
+		echo "make: $(PYTHON) cannot make environments; on Debian and Ubuntu: apt-get install python$(PYTHON_VERSION)-venv" >&2; exit 1; }
+	@if [ -x $(PY) ] && [ "$$($(PY) -c 'import sys; print("%d.%d" % sys.version_info[:2])')" = "$(PYTHON_VERSION)" ]; then :; else \
+		rm -rf $(VENV); $(PYTHON) -m venv $(VENV); fi
+	@touch $@

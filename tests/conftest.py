@@ -1,0 +1,40 @@
+"""What all tests share: how random they are, and that a failure can be repeated."""
+
+from __future__ import annotations
+
+import os
+import random
+
+import pytest
+from hypothesis import HealthCheck, Verbosity, settings
+
+SEED_VARIABLE = "TIMINGWHEEL_SEED"
+
+# A shared machine can stall any one example, so none is timed; slow examples are the
+# nature of crash tests.
+settings.register_profile(
+    "house",
+    deadline=None,
+    print_blob=True,
+    verbosity=Verbosity.normal,
+    suppress_health_check=[HealthCheck.too_slow],
+)
+settings.register_profile("long", settings.get_profile("house"), max_examples=2_000)
+settings.load_profile("house")  # `--hypothesis-profile=long` is applied after this
+
+
+def pytest_configure() -> None:
+    # The first process chooses; the workers of pytest-xdist inherit it.
+    os.environ.setdefault(SEED_VARIABLE, str(random.SystemRandom().getrandbits(32)))
+
+
+def pytest_report_header() -> str:
+    return f"random tests: repeat with {SEED_VARIABLE}={os.environ[SEED_VARIABLE]}"
+
+
+@pytest.fixture
+def rng() -> random.Random:
+    """Random numbers whose seed is shown when the test fails."""
+    seed = int(os.environ[SEED_VARIABLE])
+    print(f"{SEED_VARIABLE}={seed}")
+    return random.Random(seed)

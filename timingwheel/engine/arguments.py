@@ -1,0 +1,168 @@
+"""What callers may pass to an engine, checked before anything changes.
+
+Each check returns the value in the engine's own units or raises an error that names the
+argument, what was found, and what to pass instead.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Sequence
+from typing import Final
+
+from timingwheel.engine.records import DEADLINE_MAX_NS
+from timingwheel.errors import (
+    ArgumentError,
+    BatchTooLargeError,
+    DeadlineError,
+    PayloadTooLargeError,
+)
+
+PAYLOAD_BYTES_MAX: Final = 1 << 20
+BATCH_TIMERS_MAX: Final = 65_536
+BATCH_BYTES_MAX: Final = 4 << 20
+WORKERS_MAX: Final = 1_024
+_NS: Final = 1_000_000_000
+_REACH: Final = "deadlines reach the year 2262; pass an earlier one"
+
+
+def checked_delay_ns(delay: float, argument: str = "delay") -> int:
+    """Return a delay in seconds as nanoseconds, rounded up.
+
+    Raises:
+        ArgumentError: not a number, NaN or negative.
+        DeadlineError: infinite, or far beyond any deadline.
+    """
+    if type(delay) is not float and type(delay) is not int:
+        raise ArgumentError(argument, delay, "pass seconds as a float or an int")
+    if math.isnan(delay):
+        raise ArgumentError(argument, delay, "pass a number of seconds")
+    if delay < 0:
+        raise ArgumentError(
+            argument, delay, "pass 0 or more seconds; 0 fires as soon as it can"
+        )
+    if delay > DEADLINE_MAX_NS // _NS:
+        raise DeadlineError(argument, delay, _REACH)
+    if type(delay) is int:
+        return delay * _NS
+    return math.ceil(delay * _NS)
+
+
+def checked_deadline_ns(now_ns: int, delay_ns: int, found: object) -> int:
+    """Return the deadline that a delay leads to.
+
+    Raises:
+        DeadlineError: it lies beyond what the engine can hold.
+    """
+    deadline_ns = now_ns + delay_ns
+    if deadline_ns > DEADLINE_MAX_NS:
+        raise DeadlineError("delay", found, _REACH)
+    return deadline_ns
+
+
+def checked_wall_ns(wall_ns: int) -> int:
+    """Return a moment of the wall clock in ns since 1970; the past is allowed.
+
+    Raises:
+        ArgumentError: not an int, or before 1970.
+        DeadlineError: after 2262.
+    """
+    if type(wall_ns) is not int or wall_ns < 0:
+        raise ArgumentError(
+            "wall_ns",
+            wall_ns,
+            "pass nanoseconds since 1970 as an int, for a datetime d: "
+            "int(d.timestamp()) * 1_000_000_000",
+        )
+    if wall_ns > DEADLINE_MAX_NS:
+        raise DeadlineError("wall_ns", wall_ns, _REACH)
+    return wall_ns
+
+
+def checked_payload(payload: bytes, argument: str = "payload") -> bytes:
+    """Return a payload as it is.
+
+    Raises:
+        ArgumentError: it is not bytes.
+        PayloadTooLargeError: it is longer than PAYLOAD_BYTES_MAX.
+    """
+    if type(payload) is not bytes:
+        raise ArgumentError(
+            argument, payload, f"pass bytes, not {type(payload).__name__}"
+        )
+    if len(payload) > PAYLOAD_BYTES_MAX:
+        raise PayloadTooLargeError(
+            argument,
+            payload,
+            f"{len(payload):,} bytes, and at most {PAYLOAD_BYTES_MAX:,} fit; keep the "
+            "bulk elsewhere and pass its key",
+        )
+    return payload
+
+
+def checked_timer_id(timer_id: int) -> int:
+    """Return a timer id.
+
+    Raises:
+        ArgumentError: nothing that an engine ever returned.
+    """
+    if type(timer_id) is not int or not 0 < timer_id <= DEADLINE_MAX_NS:
+        raise ArgumentError(
+            "timer_id", timer_id, "pass an id that this engine's schedule returned"
+        )
+    return timer_id
+
+
+def checked_batch(
+    delays: Sequence[float], payloads: Sequence[bytes]
+) -> tuple[list[int], Sequence[bytes]]:
+    """Return the delays in ns and the payloads of one atomic batch.
+
+    Raises:
+        ArgumentError: unequal lengths, or an element as in the single form; the
+            argument is named with its place, as in `delays[7]`.
+        BatchTooLargeError: too many timers, or too many bytes.
+    """
+    if len(delays) != len(payloads):
+        raise ArgumentError(
+            "payloads",
+            len(payloads),
+            f"pass as many payloads as delays, which are {len(delays)}",
+        )
+    if len(delays) > BATCH_TIMERS_MAX:
+        raise BatchTooLargeError(
+            "delays",
+            len(delays),
+            f"at most {BATCH_TIMERS_MAX:,} timers go in one atomic batch; split it",
+        )
+    for place, payload in enumerate(payloads):
+        if type(payload) is not bytes or len(payload) > PAYLOAD_BYTES_MAX:
+            checked_payload(payload, f"payloads[{place}]")
+    size = sum(map(len, payloads))
+    if size > BATCH_BYTES_MAX:
+        raise BatchTooLargeError(
+            "payloads",
+            size,
+            f"at most {BATCH_BYTES_MAX:,} bytes go in one atomic batch; split it",
+        )
+    return (
+        [
+            checked_delay_ns(delay, f"delays[{place}]")
+            for place, delay in enumerate(delays)
+        ],
+        payloads,
+    )
+
+
+def checked_workers(workers: int | None) -> int:
+    """Return how many workers to run.
+
+    Raises:
+        ArgumentError: not 1 to WORKERS_MAX.
+    """
+    if workers is None:
+        return min(32, (os.cpu_count() or 1) + 4)
+    if type(workers) is not int or not 1 <= workers <= WORKERS_MAX:
+        raise ArgumentError("workers", workers, f"pass 1 to {WORKERS_MAX:,}")
+    return workers

@@ -1,0 +1,432 @@
+"""The engine core: two wheels, a log, snapshots, and one owner plugged in.
+
+Every change goes one straight line: **decide → append → apply → commit → release**. A
+request is decided against the state under one short lock; its events are appended to the
+log; `apply`, which recovery uses too, changes the state; the lock is released; the commit
+makes it durable, shared with whoever else is waiting; only then does a reply or a fire
+leave. So recovery is not a second program, and nothing is ever seen that a crash can undo.
+
+The owner says what timers mean. It decides what events a due timer causes, keeps state of
+its own by records of its own kinds, and dumps and loads that state. `TimerEngine` is the
+smallest owner; a job store is a larger one.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import threading
+import weakref
+from collections.abc import Callable, Iterator
+from typing import Final, NamedTuple, Protocol
+
+from timingwheel.clock import Clock
+from timingwheel.engine.dump import dump, load
+from timingwheel.engine.records import Base, TimerId, clock_stepped
+from timingwheel.engine.state import EngineState
+from timingwheel.engine.timeline import Now
+from timingwheel.engine.volatile import VolatileLog
+from timingwheel.errors import EngineClosedError, EngineFailedError
+from wal.errors import LogClosedError, LogFailedError
+from wal.frame import decode_records, encode_records
+from wal.log import Log, RoomNeededError
+from wal.snapshot import SnapshotInfo
+
+DISK_FULL_RETRY_NS: Final = 1_000_000_000
+
+
+class Due(NamedTuple):
+    """What a tick found due.
+
+    Attributes:
+        timers: ids in the order in which they are to fire.
+        armed: tokens of unlogged timers, likewise.
+        first_lsn: the LSN that the first event decided will get.
+        now: the present.
+    """
+
+    timers: list[TimerId]
+    armed: list[int]
+    first_lsn: int
+    now: Now
+
+
+class Owner(Protocol):
+    """What the core asks of whoever gives timers a meaning.
+
+    All methods are called under the core's lock and must not wait, call back into the
+    core's requests, or keep what they are passed.
+    """
+
+    def decide_due(self, due: Due) -> list[bytes]:
+        """Return the events that due timers cause.
+
+        Each timer must get one that fires, reschedules or removes it.
+        """
+
+    def apply(self, records: list[tuple[int, bytes]]) -> None:
+        """Change the owner's state by (LSN, record) pairs of kinds >= 64.
+
+        In recovery some may already be in what `load` brought: skip by LSN.
+        """
+
+    def dump(self) -> Iterator[bytes]:
+        """Yield the owner's state as blobs; each step of the iterator must be short.
+
+        Other changes come between the steps, so each blob says up to which LSN it goes.
+        """
+
+    def load(self, blob: bytes) -> None:
+        """Take one blob of a dump back."""
+
+
+class EngineCore:
+    """The state of an engine and the line that every change follows.
+
+    Thread-safe. One thread at a time may call `step`, and one `snapshot`.
+
+    Invariants: a row that waits is in exactly one wheel; a row being delivered in none;
+    nothing is in a wheel without a row (armed timers apart).
+
+    Args:
+        log: opened, in read mode; the core reads it and turns the page.
+        owner: what timers mean.
+        clock: where time comes from.
+
+    Raises:
+        LogCorruptError: the log is damaged; nothing was changed.
+    """
+
+    def __init__(self, log: Log | VolatileLog, owner: Owner, clock: Clock) -> None:
+        self.lock = threading.Lock()
+        self.wake = threading.Condition(self.lock)
+        """Notified when a timer becomes due earlier than the tick thread expects."""
+        self.replayed_bytes = 0
+        self._log = log
+        self._owner = owner
+        self._clock = clock
+        self._wake_at_ns: int | None = _AWAKE
+        self._closed: str | None = None
+        self.state = EngineState(
+            owner.apply,
+            reach_lsn=log.snapshot.reach_lsn if log.snapshot is not None else 0,
+            gaps_allowed=log.identity.repaired,
+        )
+        self._recover()
+        _open_cores.add(self)
+
+    # -- requests ---------------------------------------------------------------------
+
+    def submit(
+        self, decide: Callable[[int], list[bytes]], *, urgent: bool = False
+    ) -> int:
+        """Decide, append and apply one atomic group; `commit` it before you reply.
+
+        Args:
+            decide: called under the lock with the LSN that its first event will get;
+                returns the events. It may be called again if the disk makes it wait.
+                What it raises is raised here, and nothing has changed then.
+            urgent: may use the log's reserve on a full disk: for what removes work.
+
+        Returns:
+            The LSN that the reply depends on, also when there are no events: what was
+            decided may rest on records that are not durable yet.
+
+        Raises:
+            DiskFullError: there is no room; nothing has changed.
+            EngineFailedError: the disk failed before.
+            EngineClosedError: the engine is closed.
+        """
+        while True:
+            try:
+                return self.submit_now(decide, urgent=urgent)
+            except RoomNeededError:
+                self.make_room(urgent=urgent)
+
+    def submit_now(
+        self, decide: Callable[[int], list[bytes]], *, urgent: bool = False
+    ) -> int:
+        """Do as `submit` without ever waiting for the disk: for event loops.
+
+        Raises:
+            RoomNeededError: `make_room` on a thread, then call again.
+        """
+        with self.lock:
+            self.require_alive()
+            events = decide(self._log.next_lsn)
+            if events:
+                self._append(events, urgent=urgent)
+            return self._log.appended_lsn
+
+    def make_room(self, *, urgent: bool) -> None:
+        """Wait until the log has a segment; raises as `submit`."""
+        with _translated():
+            self._log.make_room(urgent=urgent)
+
+    def transact(
+        self, decide: Callable[[int], list[bytes]], *, urgent: bool = False
+    ) -> int:
+        """`submit` one atomic group and `commit` it. Returns the LSN it reaches."""
+        if not urgent:
+            self.admit()
+        lsn = self.submit(decide, urgent=urgent)
+        self.commit(lsn)
+        return lsn
+
+    def admit(self) -> None:
+        """Wait while too much is un-synced: before `submit` of what adds work."""
+        with _translated():
+            self._log.admit()
+
+    @property
+    def congested(self) -> bool:
+        """Whether `admit` would wait."""
+        return self._log.congested
+
+    def commit(self, lsn: int) -> None:
+        """Return when the records up to `lsn` are as safe as the engine promises.
+
+        Raises:
+            CommitUnknownError: the disk failed before they were.
+        """
+        with _translated():
+            self._log.commit(lsn)
+
+    def commit_soon(self, lsn: int) -> None:
+        """Have the log's own thread commit, and return at once."""
+        self._log.commit_soon(lsn)
+
+    # -- the tick ---------------------------------------------------------------------
+
+    def step(self, limit: int) -> Due:
+        """Take what is due, at most `limit` timers; return it once it is durable.
+
+        Raises:
+            DiskFullError: firing pauses; what was due stays so.
+            EngineFailedError: firing stops.
+            CommitUnknownError: likewise.
+        """
+        while True:
+            try:
+                with self.lock:
+                    due, lsn = self._tick(limit)
+                break
+            except RoomNeededError:
+                self.make_room(urgent=True)
+        if due.timers or due.armed:
+            self.commit(lsn)
+        return due
+
+    def wait_for_due(self) -> None:
+        """Wait, the lock held, until something is due or `wake` is notified.
+
+        May return early. Raises nothing after a failure; the next `step` does.
+        """
+        self._wake_at_ns = self.state.next_due_ns()
+        try:
+            self._clock.wait(self.wake, self._wake_at_ns)
+        finally:
+            self._wake_at_ns = _AWAKE
+
+    def wait_for_space(self) -> None:
+        """Wait a second, or less if woken: the disk is full and may not be by then."""
+        with self.lock:
+            until_ns = self._clock.monotonic_ns() + DISK_FULL_RETRY_NS
+            self._clock.wait(self.wake, until_ns)
+
+    # -- timers that are not logged ---------------------------------------------------
+
+    def arm(self, elapsed_ns: int, token: int) -> int:
+        """Set a timer that no crash survives; the lock is held.
+
+        Args:
+            elapsed_ns: when, on the elapsed scale.
+            token: comes back in `Due.armed`; 0 <= token < 2**63.
+
+        Returns:
+            A handle for `disarm`.
+        """
+        timeline = self.state.timeline
+        handle = timeline.insert(Base.ELAPSED, elapsed_ns, ~token)
+        self._wake_if_earlier(timeline.due_ns(Base.ELAPSED, elapsed_ns))
+        return handle
+
+    def disarm(self, handle: int) -> bool:
+        """Take an armed timer out; the lock is held. False if it has come due."""
+        return self.state.timeline.cancel(Base.ELAPSED, handle, deadline_ns=0, key=0)
+
+    # -- reading ----------------------------------------------------------------------
+
+    def elapsed_ns(self) -> int:
+        """Return engine time now: what delays are measured on, ns."""
+        return self.state.timeline.elapsed_ns(self._clock.monotonic_ns())
+
+    @property
+    def log(self) -> Log | VolatileLog:
+        """The log."""
+        return self._log
+
+    def require_alive(self) -> None:
+        """Raise if the engine is closed or failed; reads ask this too.
+
+        Raises:
+            EngineClosedError: it is closed, or this is a forked child.
+            EngineFailedError: the disk failed.
+        """
+        if self._closed is not None:
+            raise EngineClosedError(self._closed)
+        failure = self._log.failure
+        if failure is not None:
+            raise EngineFailedError(_FAILED) from failure
+
+    def check(self) -> None:
+        """Assert the invariants. For tests."""
+        with self.lock:
+            self.state.check()
+
+    # -- snapshots --------------------------------------------------------------------
+
+    def snapshot(self, *, pause: Callable[[], None]) -> SnapshotInfo:
+        """Write a snapshot while the engine goes on, then drop log that it covers.
+
+        Args:
+            pause: called between blocks, without the lock; may wait, or raise to stop.
+
+        Raises:
+            OSError: the disk is full or failed; the engine goes on without it.
+            SnapshotDamagedError: it did not come back as written; nothing was dropped.
+        """
+        log = self._log
+        assert isinstance(log, Log), "nothing to write without a log"
+        writer = log.begin_snapshot()
+        try:
+            for block in dump(self.state, self._owner.dump(), self.lock):
+                writer.add(block)
+                pause()
+            with self.lock:
+                reach_lsn = log.appended_lsn
+            info, _ = log.finish_snapshot(writer, reach_lsn=reach_lsn)
+        except BaseException:
+            writer.abandon()
+            raise
+        return info
+
+    # -- recovery ---------------------------------------------------------------------
+
+    def _recover(self) -> None:
+        """Read snapshot and log, begin a new segment, rebuild the wheels."""
+        log, state = self._log, self.state
+        for block in log.snapshot_blocks():
+            blob = load(state, block)
+            if blob is not None:
+                self._owner.load(blob)
+        for group in log.groups():
+            self.replayed_bytes += len(group.body)
+            state.apply(group.first_lsn, decode_records(group.body))
+        report = log.start()
+        reading = self._clock.read()
+        last_wall_ns = report.last_wall_ns or reading.wall_ns
+        if reading.wall_ns < last_wall_ns:
+            # The clock was set back while nobody looked. How long that was nobody knows
+            # either, so engine time goes on from where it stood.
+            back_ns = reading.wall_ns - last_wall_ns
+            self._append([clock_stepped(state.steps_ns + back_ns)], urgent=True)
+            last_wall_ns = reading.wall_ns
+        state.begin(reading, last_wall_ns=last_wall_ns, on_insert=self._wake_if_earlier)
+        log.commit(log.appended_lsn)
+
+    # -- append and apply -------------------------------------------------------------
+
+    def _append(self, events: list[bytes], *, urgent: bool) -> None:
+        with _translated():
+            first = self._log.append_group(
+                encode_records(events), len(events), urgent=urgent
+            )
+        self.state.apply(first, events)
+
+    # -- the tick, inside ---------------------------------------------------------------
+
+    def _wake_if_earlier(self, due_ns: int) -> None:
+        """Wake the tick thread if this timer comes before the one it waits for."""
+        wake_at_ns = self._wake_at_ns
+        if wake_at_ns == _AWAKE:
+            return
+        if wake_at_ns is None or due_ns < wake_at_ns:
+            self._wake_at_ns = due_ns
+            self.wake.notify_all()
+
+    def _tick(self, limit: int) -> tuple[Due, int]:
+        """Decide, append and apply what is due now; the lock is held."""
+        self.require_alive()
+        state = self.state
+        now = state.timeline.now(self._clock.read())
+        events: list[bytes] = []
+        step_ns = state.timeline.step_ns(now, state.steps_ns)
+        if step_ns:
+            events.append(clock_stepped(state.steps_ns + step_ns))
+        timers, armed = state.take_due(now, limit)
+        due = Due(timers, armed, self._log.next_lsn + len(events), now)
+        try:
+            if timers or armed:
+                events += self._owner.decide_due(due)
+            if events:
+                self._append(events, urgent=True)
+        except BaseException:
+            state.put_back(timers, armed, now)
+            raise
+        for timer_id in timers:
+            assert state.is_settled(timer_id), f"nothing was decided for {timer_id}"
+        return due, self._log.appended_lsn
+
+    # -- the end ----------------------------------------------------------------------
+
+    def close(self) -> None:
+        """Close the log and refuse all that comes. Idempotent."""
+        with self.lock:
+            already, self._closed = self._closed, self._closed or _CLOSED
+        if already is None:
+            _open_cores.discard(self)
+            self._log.close()
+
+    def leave_to_parent(self) -> None:
+        """In a forked child: the parent owns the engine; every call here raises."""
+        # Another thread of the parent may have held it at the moment of the fork.
+        self.lock = threading.Lock()
+        self.wake = threading.Condition(self.lock)
+        self._closed = _FORKED
+
+
+_AWAKE: Final = -1
+"""In place of a time to wake at: the tick thread is awake, or there is none."""
+_CLOSED: Final = "the engine is closed: open a new one"
+_FAILED: Final = (
+    "the disk failed and the engine stopped; what was acknowledged is safe. Mend the "
+    "disk and open the directory again"
+)
+_FORKED: Final = (
+    "this process is a fork of the engine's owner and may not use it: open the engine "
+    "after forking, or talk to the parent"
+)
+
+
+@contextlib.contextmanager
+def _translated() -> Iterator[None]:
+    """Say in the engine's words what the log refused."""
+    try:
+        yield
+    except LogFailedError as error:
+        raise EngineFailedError(_FAILED) from error
+    except LogClosedError as error:
+        raise EngineClosedError(_CLOSED) from error
+
+
+_open_cores: weakref.WeakSet[EngineCore] = weakref.WeakSet()
+
+
+def _after_fork_in_child() -> None:
+    for core in list(_open_cores):
+        core.leave_to_parent()
+    _open_cores.clear()
+
+
+os.register_at_fork(after_in_child=_after_fork_in_child)

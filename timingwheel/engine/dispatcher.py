@@ -1,0 +1,110 @@
+"""The worker pool: fired timers wait here for a thread that runs the handler.
+
+The tick thread only puts; handlers run on workers, at most so many at once, so a slow or
+failing one delays nobody but those who wait for the same pool. Threads start when they
+are needed and stay.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from collections.abc import Callable, Iterable
+from typing import Final
+
+from timingwheel.engine.records import TimerId
+
+QUEUE_MAX: Final = 4_096
+"""Fired timers that may wait for a worker; then the tick thread waits."""
+_REFILL_AT: Final = QUEUE_MAX // 2
+
+
+class Dispatcher:
+    """A bounded queue and the workers that empty it.
+
+    Args:
+        deliver: runs one handler to its end; never raises.
+        workers: how many may run at once, 1 or more.
+        on_space: called by a worker when the queue has drained to half, so that the
+            tick thread refills it in one go and not timer by timer.
+        name: of the threads.
+    """
+
+    def __init__(
+        self,
+        deliver: Callable[[TimerId], None],
+        *,
+        workers: int,
+        on_space: Callable[[], None],
+        name: str = "timingwheel-worker",
+    ) -> None:
+        self._deliver = deliver
+        self._workers = workers
+        self._on_space = on_space
+        self._name = name
+        mutex = threading.Lock()
+        self._changed = threading.Condition(mutex)
+        self._done = threading.Condition(mutex)
+        self._queue: deque[TimerId] = deque()
+        self._threads: list[threading.Thread] = []
+        self._idle = 0
+        self._busy = 0
+        self._stopped = False
+
+    @property
+    def room(self) -> int:
+        """How many timers `put` may bring; 0 until the queue has drained to half."""
+        waiting = len(self._queue)
+        return 0 if waiting > _REFILL_AT else QUEUE_MAX - waiting
+
+    def put(self, timer_ids: Iterable[TimerId]) -> None:
+        """Queue fired timers, in order."""
+        with self._changed:
+            if self._stopped:
+                return
+            self._queue.extend(timer_ids)
+            wanted = len(self._queue)
+            self._changed.notify(wanted)
+            missing = min(wanted - self._idle, self._workers - len(self._threads))
+            for _ in range(missing):
+                thread = threading.Thread(
+                    target=self._run,
+                    name=f"{self._name}-{len(self._threads)}",
+                    daemon=True,
+                )
+                self._threads.append(thread)
+                thread.start()
+
+    def stop(self, grace_s: float) -> bool:
+        """Start no more handlers; wait up to `grace_s` for those that run.
+
+        Returns:
+            Whether all have ended. A caller that is itself a handler is not waited for.
+        """
+        own = threading.current_thread() in self._threads
+        with self._changed:
+            self._stopped = True
+            self._queue.clear()
+            self._changed.notify_all()
+            return self._done.wait_for(lambda: self._busy <= own, timeout=grace_s)
+
+    def _run(self) -> None:
+        while True:
+            with self._changed:
+                while not self._queue:
+                    if self._stopped:
+                        return
+                    self._idle += 1
+                    self._changed.wait()
+                    self._idle -= 1
+                timer_id = self._queue.popleft()
+                space = len(self._queue) == _REFILL_AT
+                self._busy += 1
+            if space:
+                self._on_space()
+            try:
+                self._deliver(timer_id)
+            finally:
+                with self._changed:
+                    self._busy -= 1
+                    self._done.notify_all()

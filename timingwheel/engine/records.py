@@ -1,0 +1,121 @@
+"""The engine's records: what happened to a timer, as bytes of the log.
+
+An event is a fact in the past tense and carries values *after* the change, never
+increments, so that replaying it over a newer state can be told and skipped. The number
+of the `TimerScheduled` record is the timer's id: unique for ever, also over restarts.
+All integers are little-endian; the first byte is the kind.
+
+    kind  event              fields after the kind
+    1     TimerScheduled     base (1), deadline_ns (8), payload (the rest)
+    2     TimerRescheduled   base (1), attempt (4), timer id (8), deadline_ns (8)
+    3     TimerFired         attempt (4), timer id (8)
+    4     TimerCancelled     timer id (8)
+    5     TimerAcknowledged  timer id (8)
+    6     ClockStepped       sum of all steps of the wall clock so far, ns (8, signed)
+    64..  the owner's own
+
+`base` says what the deadline is measured on: 0 = elapsed time, 1 = wall time.
+"""
+
+from __future__ import annotations
+
+import struct
+from enum import IntEnum
+from typing import Final, NewType
+
+TimerId = NewType("TimerId", int)
+
+DEADLINE_MAX_NS: Final = (1 << 63) - 1
+"""In 2262: deadlines are signed 64-bit nanoseconds."""
+
+
+class Kind(IntEnum):
+    """The first byte of a record."""
+
+    TIMER_SCHEDULED = 1
+    TIMER_RESCHEDULED = 2
+    TIMER_FIRED = 3
+    TIMER_CANCELLED = 4
+    TIMER_ACKNOWLEDGED = 5
+    CLOCK_STEPPED = 6
+    OWNER_FIRST = 64
+    """Kinds from here on belong to the engine's owner."""
+
+
+class Base(IntEnum):
+    """What a deadline is measured on."""
+
+    ELAPSED = 0
+    """Engine time: a step of the wall clock does not move it."""
+    WALL = 1
+    """Wall time: ns since 1970, wherever the clock is set."""
+
+
+SCHEDULED: Final = struct.Struct("<BBq")
+RESCHEDULED: Final = struct.Struct("<BBIQq")
+FIRED: Final = struct.Struct("<BIQ")
+ID_ONLY: Final = struct.Struct("<BQ")
+STEPPED: Final = struct.Struct("<Bq")
+
+
+def timer_scheduled(base: int, deadline_ns: int, payload: bytes) -> bytes:
+    """Return the event that makes a timer; its LSN will be the timer's id."""
+    return SCHEDULED.pack(Kind.TIMER_SCHEDULED, base, deadline_ns) + payload
+
+
+def timer_rescheduled(
+    timer_id: int, *, base: int, deadline_ns: int, attempt: int
+) -> bytes:
+    """Return the event that gives a timer another deadline, from any state."""
+    return RESCHEDULED.pack(
+        Kind.TIMER_RESCHEDULED, base, attempt, timer_id, deadline_ns
+    )
+
+
+def timer_fired(timer_id: int, attempt: int) -> bytes:
+    """Return the event that a timer's deadline came and it is to be delivered.
+
+    Args:
+        timer_id: whose.
+        attempt: 1 for the first delivery.
+    """
+    return FIRED.pack(Kind.TIMER_FIRED, attempt, timer_id)
+
+
+def timer_cancelled(timer_id: int) -> bytes:
+    """Return the event that removes a timer before its delivery began."""
+    return ID_ONLY.pack(Kind.TIMER_CANCELLED, timer_id)
+
+
+def timer_acknowledged(timer_id: int) -> bytes:
+    """Return the event that removes a timer that was delivered."""
+    return ID_ONLY.pack(Kind.TIMER_ACKNOWLEDGED, timer_id)
+
+
+def clock_stepped(steps_ns: int) -> bytes:
+    """Return the event that the wall clock was set; `steps_ns` sums all such steps."""
+    return STEPPED.pack(Kind.CLOCK_STEPPED, steps_ns)
+
+
+def describe(record: bytes) -> str:
+    """Return one line about a record, for people who inspect a log."""
+    kind = record[0] if record else 0
+    if kind == Kind.TIMER_SCHEDULED:
+        _, base, deadline_ns = SCHEDULED.unpack_from(record)
+        size = len(record) - SCHEDULED.size
+        return f"TimerScheduled {Base(base).name} {deadline_ns} payload={size}B"
+    if kind == Kind.TIMER_RESCHEDULED:
+        _, base, attempt, timer_id, deadline_ns = RESCHEDULED.unpack(record)
+        return (
+            f"TimerRescheduled {timer_id} {Base(base).name} {deadline_ns} "
+            f"attempt={attempt}"
+        )
+    if kind == Kind.TIMER_FIRED:
+        _, attempt, timer_id = FIRED.unpack(record)
+        return f"TimerFired {timer_id} attempt={attempt}"
+    if kind in (Kind.TIMER_CANCELLED, Kind.TIMER_ACKNOWLEDGED):
+        name = "Cancelled" if kind == Kind.TIMER_CANCELLED else "Acknowledged"
+        return f"Timer{name} {ID_ONLY.unpack(record)[1]}"
+    if kind == Kind.CLOCK_STEPPED:
+        return f"ClockStepped sum={STEPPED.unpack(record)[1]}ns"
+    return f"kind {kind}, {len(record)} bytes"

@@ -1,0 +1,116 @@
+"""The snapshot thread: writes one when the log has grown enough since the last.
+
+A snapshot costs as much as the live state, the log grows with the traffic; so a new one
+is due when the log since the last is larger than `every_bytes` and twice the last
+snapshot. It is throttled, since it shares the disk with commits that somebody waits for.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from typing import Final
+
+from timingwheel.engine.core import EngineCore
+from timingwheel.errors import TimingWheelError
+from wal.errors import WalError
+from wal.log import Log
+from wal.snapshot import SnapshotDamagedError, SnapshotInfo
+
+SNAPSHOT_EVERY_BYTES: Final = 64 << 20
+PAUSE_SECONDS: Final = 0.008
+"""After each block of 256 KiB: 32 MiB a second at most."""
+_logger = logging.getLogger("timingwheel")
+
+
+class _StoppedError(Exception):
+    """The snapshot is abandoned because the engine closes."""
+
+
+class Snapshotter:
+    """One thread that keeps the log short.
+
+    Args:
+        core: whose state.
+        log: its log.
+        every_bytes: least growth of the log between two snapshots.
+    """
+
+    def __init__(self, core: EngineCore, log: Log, *, every_bytes: int) -> None:
+        self._core = core
+        self._log = log
+        self._every_bytes = every_bytes
+        self._writing = threading.Lock()
+        self._changed = threading.Condition()
+        self._stopped = threading.Event()
+        self._wanted = False
+        self._last_size = log.snapshot.size_bytes if log.snapshot is not None else 0
+        self._begun_at = -core.replayed_bytes
+        self._thread = threading.Thread(
+            target=self._run, name="timingwheel-snapshot", daemon=True
+        )
+        log.add_listener(self._note_commit)
+
+    def start(self) -> None:
+        """Begin to watch the log."""
+        self._thread.start()
+        self._note_commit()
+
+    def stop(self) -> None:
+        """Abandon what is being written and end the thread."""
+        self._stopped.set()
+        with self._changed:
+            self._changed.notify_all()
+        if self._thread.ident is not None:
+            self._thread.join()
+
+    def write(self) -> SnapshotInfo:
+        """Write a snapshot now, in the caller's thread and without a throttle.
+
+        Raises:
+            OSError: the disk is full or failed; the engine goes on without it.
+        """
+        with self._writing:
+            return self._write(throttled=False)
+
+    def _write(self, *, throttled: bool) -> SnapshotInfo:
+        begun_at = self._log.bytes_written
+        info = self._core.snapshot(pause=self._pause if throttled else _no_pause)
+        self._begun_at = begun_at
+        self._last_size = info.size_bytes
+        return info
+
+    def _note_commit(self) -> None:
+        grown = self._log.bytes_written - self._begun_at
+        if grown > self._every_bytes and grown > 2 * self._last_size:
+            with self._changed:
+                self._wanted = True
+                self._changed.notify()
+
+    def _run(self) -> None:
+        while True:
+            with self._changed:
+                while not self._wanted and not self._stopped.is_set():
+                    self._changed.wait()
+                self._wanted = False
+            if self._stopped.is_set():
+                return
+            try:
+                with self._writing:
+                    self._write(throttled=True)
+            except _StoppedError:
+                return
+            except (OSError, SnapshotDamagedError) as error:
+                # Not fatal: the log has everything. Try again after as much growth.
+                self._begun_at = self._log.bytes_written
+                _logger.warning("a snapshot failed and will be tried again: %s", error)
+            except (WalError, TimingWheelError):
+                return  # the log failed or the engine closed: others say so
+
+    def _pause(self) -> None:
+        if self._stopped.wait(PAUSE_SECONDS):
+            raise _StoppedError
+
+
+def _no_pause() -> None:
+    pass

@@ -1,0 +1,284 @@
+"""What the log adds up to: the timer table, the two wheels, the steps of the clock.
+
+`EngineState.apply` is the one place where this changes, for a record that was just
+appended and for one that recovery reads alike. A record that is already in what a fuzzy
+snapshot brought is told by its LSN and skipped.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterable
+
+from timingwheel.clock import Reading
+from timingwheel.engine.records import (
+    FIRED,
+    ID_ONLY,
+    RESCHEDULED,
+    SCHEDULED,
+    STEPPED,
+    Base,
+    Kind,
+    TimerId,
+)
+from timingwheel.engine.table import NO_HANDLE, State, TimerTable
+from timingwheel.engine.timeline import Now, Timeline
+from timingwheel.errors import TimingWheelError
+
+OwnerApply = Callable[[list[tuple[int, bytes]]], None]
+
+
+class EngineState:
+    """Timers and clock as the records say. Not thread-safe: the core's lock guards it.
+
+    Invariants: once `begin` was called, a row that waits is in exactly one wheel, a row
+    being delivered in none, and nothing is in a wheel without a row (armed timers apart).
+
+    Attributes:
+        table: a row a timer.
+        steps_ns: sum of all steps that the wall clock took.
+        steps_lsn: LSN of the last `ClockStepped`.
+
+    Args:
+        owner_apply: takes records of kinds >= 64, with their LSNs.
+        reach_lsn: up to here a snapshot may have missed or foreseen a change.
+        gaps_allowed: a repair left records out of this store.
+    """
+
+    def __init__(
+        self, owner_apply: OwnerApply, *, reach_lsn: int, gaps_allowed: bool
+    ) -> None:
+        self.table = TimerTable()
+        self.steps_ns = 0
+        self.steps_lsn = 0
+        self._owner_apply = owner_apply
+        self._reach_lsn = reach_lsn
+        self._gaps_allowed = gaps_allowed
+        self._timeline: Timeline | None = None
+        self._undelivered: deque[TimerId] = deque()
+        self._on_insert: Callable[[int], None] | None = None
+
+    # -- the end of recovery ------------------------------------------------------------
+
+    def begin(
+        self,
+        reading: Reading,
+        *,
+        last_wall_ns: int,
+        on_insert: Callable[[int], None],
+    ) -> None:
+        """Build the wheels from the table; from here on `apply` keeps them.
+
+        They begin at the last moment logged, so that what fell due since comes out in
+        order like everything else; what was fired and never acknowledged comes first.
+
+        Args:
+            reading: the clocks now.
+            last_wall_ns: the wall clock when the log was last written.
+            on_insert: called with each new timer's due time on the monotonic clock.
+        """
+        self._timeline = Timeline(
+            reading,
+            steps_ns=self.steps_ns,
+            start_elapsed_ns=max(last_wall_ns - self.steps_ns, 0),
+            start_wall_ns=max(last_wall_ns, 0),
+        )
+        fired: list[tuple[int, TimerId]] = []
+        for timer_id in self.table.timer_ids():
+            slot = self.slot_of(timer_id)
+            if self.table.is_waiting(slot):
+                self._put_in_wheel(slot, timer_id)
+            else:
+                fired.append((self._due_ns(slot), TimerId(timer_id)))
+        self._undelivered.extend(timer_id for _, timer_id in sorted(fired))
+        self._on_insert = on_insert
+
+    @property
+    def timeline(self) -> Timeline:
+        """The present and the wheels."""
+        assert self._timeline is not None, "recovery has not ended"
+        return self._timeline
+
+    def slot_of(self, timer_id: int) -> int:
+        """Return the slot of a timer that is known to live."""
+        slot = self.table.slot(timer_id)
+        assert slot is not None, f"timer {timer_id} is not in the table"
+        return slot
+
+    # -- records ------------------------------------------------------------------------
+
+    def apply(self, first_lsn: int, records: Iterable[bytes]) -> None:
+        """Change the state by records numbered from `first_lsn` on.
+
+        Raises:
+            TimingWheelError: a record that this version does not know or that changes a
+                timer which cannot be missing.
+        """
+        owners: list[tuple[int, bytes]] = []
+        for lsn, record in enumerate(records, first_lsn):
+            kind = record[0]
+            if kind >= Kind.OWNER_FIRST:
+                owners.append((lsn, record))
+                continue
+            if owners:
+                self._owner_apply(owners)
+                owners = []
+            if kind == Kind.TIMER_SCHEDULED:
+                self._apply_scheduled(lsn, record)
+            elif kind == Kind.CLOCK_STEPPED:
+                self._apply_stepped(lsn, record)
+            else:
+                self._apply_change(kind, lsn, record)
+        if owners:
+            self._owner_apply(owners)
+
+    def _apply_scheduled(self, lsn: int, record: bytes) -> None:
+        if lsn <= self._reach_lsn and self.table.slot(lsn) is not None:
+            return  # the snapshot has it, perhaps in a newer state
+        _, base, deadline_ns = SCHEDULED.unpack_from(record)
+        slot = self.table.insert(
+            lsn,
+            last_lsn=lsn,
+            deadline_ns=deadline_ns,
+            base=base,
+            payload=record[SCHEDULED.size :],
+        )
+        if self._timeline is not None:
+            self._put_in_wheel(slot, lsn)
+
+    def _apply_stepped(self, lsn: int, record: bytes) -> None:
+        if lsn > self.steps_lsn:
+            _, self.steps_ns = STEPPED.unpack(record)
+            self.steps_lsn = lsn
+
+    def _apply_change(self, kind: int, lsn: int, record: bytes) -> None:
+        base = attempt = deadline_ns = 0
+        if kind == Kind.TIMER_RESCHEDULED:
+            _, base, attempt, timer_id, deadline_ns = RESCHEDULED.unpack(record)
+        elif kind == Kind.TIMER_FIRED:
+            _, attempt, timer_id = FIRED.unpack(record)
+        elif kind in (Kind.TIMER_CANCELLED, Kind.TIMER_ACKNOWLEDGED):
+            _, timer_id = ID_ONLY.unpack(record)
+        else:
+            raise TimingWheelError(
+                f"LSN {lsn} has kind {kind}: open this directory with the version "
+                "that wrote it"
+            )
+        slot = self._slot_to_change(timer_id, lsn)
+        if slot is None:
+            return
+        self._take_out_of_wheel(slot, timer_id)
+        if kind == Kind.TIMER_RESCHEDULED:
+            self.table.reschedule(
+                slot,
+                last_lsn=lsn,
+                deadline_ns=deadline_ns,
+                base=base,
+                attempt=attempt,
+            )
+            if self._timeline is not None:
+                self._put_in_wheel(slot, timer_id)
+        elif kind == Kind.TIMER_FIRED:
+            self.table.fire(slot, last_lsn=lsn, attempt=attempt)
+        else:
+            self.table.remove(timer_id)
+
+    def _slot_to_change(self, timer_id: int, lsn: int) -> int | None:
+        """Return the slot that a record changes, None if it changes nothing any more."""
+        slot = self.table.slot(timer_id)
+        if slot is not None:
+            return slot if lsn > self.table.last_lsn(slot) else None
+        # A fuzzy snapshot may have missed a timer that was removed while it was written.
+        if lsn <= self._reach_lsn or self._gaps_allowed:
+            return None
+        raise TimingWheelError(
+            f"LSN {lsn} changes timer {timer_id}, which does not exist: a bug of the "
+            "engine and not of the disk; please report it with what python -m wal "
+            "inspect says of the directory"
+        )
+
+    # -- what is due --------------------------------------------------------------------
+
+    def take_due(self, now: Now, limit: int) -> tuple[list[TimerId], list[int]]:
+        """Take what is due out of the wheels, at most `limit` timers.
+
+        Returns:
+            Timers in the order in which they fire, and tokens of armed timers.
+        """
+        timers: list[TimerId] = []
+        while self._undelivered and len(timers) < limit:
+            timer_id = self._undelivered.popleft()
+            slot = self.table.slot(timer_id)
+            if slot is not None and not self.table.is_waiting(slot):
+                timers.append(timer_id)
+        elapsed, wall = self.timeline.advance(now, limit - len(timers))
+        armed = [~key for key in elapsed if key < 0]
+        found = [TimerId(key) for key in elapsed if key > 0]
+        if wall:
+            found += [TimerId(key) for key in wall]
+            if len(found) > len(wall):
+                found.sort(key=lambda key: (self._due_ns(self.slot_of(key)), key))
+        for timer_id in found:
+            self.table.set_handle(self.slot_of(timer_id), NO_HANDLE)
+        return timers + found, armed
+
+    def put_back(self, timers: list[TimerId], armed: list[int], now: Now) -> None:
+        """Undo `take_due` after a failure, so that nothing is forgotten."""
+        for timer_id in timers:
+            slot = self.table.slot(timer_id)
+            if slot is None:
+                continue
+            if not self.table.is_waiting(slot):
+                self._undelivered.append(timer_id)
+            elif self.table.handle(slot) == NO_HANDLE:
+                self._put_in_wheel(slot, timer_id)
+        for token in armed:
+            self.timeline.insert(Base.ELAPSED, now.elapsed_ns, ~token)
+
+    def is_settled(self, timer_id: int) -> bool:
+        """Return whether a timer taken out was fired, moved or removed since."""
+        slot = self.table.slot(timer_id)
+        return (
+            slot is None
+            or not self.table.is_waiting(slot)
+            or self.table.handle(slot) != NO_HANDLE
+        )
+
+    def next_due_ns(self) -> int | None:
+        """Return when to look again on the monotonic clock, None if nothing waits."""
+        return 0 if self._undelivered else self.timeline.next_due_ns()
+
+    def check(self) -> None:
+        """Assert the invariants. For tests."""
+        self.timeline.check()
+        self.table.check()
+        in_wheels = 0
+        for row in self.table.walk(0, self.table.slot_count):
+            in_wheel = self.table.handle(self.slot_of(row.timer_id)) != NO_HANDLE
+            assert in_wheel == (row.state == State.WAITING), row
+            in_wheels += in_wheel
+        assert in_wheels <= len(self.timeline)
+
+    # -- inside -------------------------------------------------------------------------
+
+    def _due_ns(self, slot: int) -> int:
+        return self.timeline.due_ns(self.table.base(slot), self.table.deadline_ns(slot))
+
+    def _put_in_wheel(self, slot: int, timer_id: int) -> None:
+        base, deadline_ns = self.table.base(slot), self.table.deadline_ns(slot)
+        handle = self.timeline.insert(base, deadline_ns, timer_id)
+        self.table.set_handle(slot, handle)
+        if self._on_insert is not None:
+            self._on_insert(self.timeline.due_ns(base, deadline_ns))
+
+    def _take_out_of_wheel(self, slot: int, timer_id: int) -> None:
+        handle = self.table.handle(slot)
+        if handle == NO_HANDLE:
+            return
+        self.timeline.cancel(
+            self.table.base(slot),
+            handle,
+            deadline_ns=self.table.deadline_ns(slot),
+            key=timer_id,
+        )
+        self.table.set_handle(slot, NO_HANDLE)

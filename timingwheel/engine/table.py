@@ -1,0 +1,207 @@
+"""The timer table: one row a timer, in columns beside the wheels.
+
+No object per timer: the columns are arrays, the payloads live in an arena, and a hash
+index leads from a timer's id to its row. A row keeps its slot for life, so a snapshot can
+walk the slots while timers come and go.
+
+This is the plain body of the contract; its arena is a list of `bytes`.
+
+    column       bytes  meaning
+    timer_id     8      0 in a free row
+    last_lsn     8      of the last record applied to the row
+    deadline_ns  8      on `base`
+    handle       8      of the wheel entry, NO_HANDLE without one
+    attempt      4      deliveries begun so far
+    state        1      State
+    base         1      Base: which clock the deadline is measured on
+    payload      ..     in the arena
+"""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Iterator
+from enum import IntEnum
+from typing import Final, NamedTuple
+
+from timingwheel.engine.records import TimerId
+
+NO_HANDLE: Final = -1
+
+
+class State(IntEnum):
+    """Where a timer stands."""
+
+    WAITING = 1
+    """Its deadline is to come."""
+    FIRED = 2
+    """It is being delivered and not acknowledged."""
+
+
+class Row(NamedTuple):
+    """One timer as the table has it."""
+
+    timer_id: TimerId
+    last_lsn: int
+    deadline_ns: int
+    attempt: int
+    state: State
+    base: int
+    payload: bytes
+
+
+class TimerTable:
+    """Rows of timers by slot and by id.
+
+    Invariants: the index holds exactly the ids of the rows in use; free slots are on the
+    free list, once each; a free row holds no payload.
+    """
+
+    def __init__(self) -> None:
+        self._slots: dict[int, int] = {}
+        self._free: list[int] = []
+        self._timer_id = array("q")
+        self._last_lsn = array("q")
+        self._deadline_ns = array("q")
+        self._handle = array("q")
+        self._attempt = array("I")
+        self._state = bytearray()
+        self._base = bytearray()
+        self._payload: list[bytes] = []
+
+    def __len__(self) -> int:
+        return len(self._slots)
+
+    def slot(self, timer_id: int) -> int | None:
+        """Return the slot of a timer, None if there is no such timer. Cost: O(1)."""
+        return self._slots.get(timer_id)
+
+    def insert(
+        self,
+        timer_id: int,
+        *,
+        last_lsn: int,
+        deadline_ns: int,
+        base: int,
+        payload: bytes,
+        attempt: int = 0,
+        state: int = State.WAITING,
+    ) -> int:
+        """Add a timer that is not there yet and return its slot. Cost: O(1)."""
+        if self._free:
+            slot = self._free.pop()
+            self._timer_id[slot] = timer_id
+            self._last_lsn[slot] = last_lsn
+            self._deadline_ns[slot] = deadline_ns
+            self._handle[slot] = NO_HANDLE
+            self._attempt[slot] = attempt
+            self._state[slot] = state
+            self._base[slot] = base
+            self._payload[slot] = payload
+        else:
+            slot = len(self._payload)
+            self._timer_id.append(timer_id)
+            self._last_lsn.append(last_lsn)
+            self._deadline_ns.append(deadline_ns)
+            self._handle.append(NO_HANDLE)
+            self._attempt.append(attempt)
+            self._state.append(state)
+            self._base.append(base)
+            self._payload.append(payload)
+        self._slots[timer_id] = slot
+        return slot
+
+    def remove(self, timer_id: int) -> None:
+        """Free the row of a timer; its payload is dropped at once. Cost: O(1)."""
+        slot = self._slots.pop(timer_id)
+        self._timer_id[slot] = 0
+        self._payload[slot] = b""
+        self._free.append(slot)
+
+    def reschedule(
+        self, slot: int, *, last_lsn: int, deadline_ns: int, base: int, attempt: int
+    ) -> None:
+        """Give a row another deadline and have it wait for it."""
+        self._last_lsn[slot] = last_lsn
+        self._deadline_ns[slot] = deadline_ns
+        self._base[slot] = base
+        self._attempt[slot] = attempt
+        self._state[slot] = State.WAITING
+
+    def fire(self, slot: int, *, last_lsn: int, attempt: int) -> None:
+        """Note that a delivery began; the row has left the wheel."""
+        self._last_lsn[slot] = last_lsn
+        self._attempt[slot] = attempt
+        self._state[slot] = State.FIRED
+        self._handle[slot] = NO_HANDLE
+
+    def row(self, slot: int) -> Row:
+        """Return a row in use."""
+        return Row(
+            TimerId(self._timer_id[slot]),
+            self._last_lsn[slot],
+            self._deadline_ns[slot],
+            self._attempt[slot],
+            State(self._state[slot]),
+            self._base[slot],
+            self._payload[slot],
+        )
+
+    def last_lsn(self, slot: int) -> int:
+        """Return the LSN of the last record applied to a row."""
+        return self._last_lsn[slot]
+
+    def deadline_ns(self, slot: int) -> int:
+        """Return a row's deadline on its base."""
+        return self._deadline_ns[slot]
+
+    def base(self, slot: int) -> int:
+        """Return which clock a row's deadline is measured on."""
+        return self._base[slot]
+
+    def attempt(self, slot: int) -> int:
+        """Return how many deliveries of a row have begun."""
+        return self._attempt[slot]
+
+    def is_waiting(self, slot: int) -> bool:
+        """Return whether a row waits for its deadline."""
+        return self._state[slot] == State.WAITING
+
+    def payload(self, slot: int) -> bytes:
+        """Return a row's payload."""
+        return self._payload[slot]
+
+    def handle(self, slot: int) -> int:
+        """Return a row's wheel handle, NO_HANDLE if it is in no wheel."""
+        return self._handle[slot]
+
+    def set_handle(self, slot: int, handle: int) -> None:
+        """Note where in a wheel a row is."""
+        self._handle[slot] = handle
+
+    def walk(self, start: int, stop: int) -> Iterator[Row]:
+        """Yield the rows in use with start <= slot < stop, in slot order."""
+        ids = self._timer_id
+        for slot in range(start, min(stop, len(ids))):
+            if ids[slot]:
+                yield self.row(slot)
+
+    @property
+    def slot_count(self) -> int:
+        """Slots in use or free: where a walk ends."""
+        return len(self._payload)
+
+    def timer_ids(self) -> list[int]:
+        """Return all ids in growing order. Cost: O(n log n)."""
+        return sorted(self._slots)
+
+    def check(self) -> None:
+        """Assert the invariants. For tests."""
+        in_use = {self._timer_id[slot]: slot for slot in self._slots.values()}
+        assert in_use == self._slots
+        free = set(self._free)
+        assert len(free) == len(self._free)
+        assert len(free) + len(in_use) == len(self._payload)
+        for slot in free:
+            assert self._timer_id[slot] == 0
+            assert self._payload[slot] == b""

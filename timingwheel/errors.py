@@ -1,0 +1,96 @@
+"""Every error that timingwheel raises, one class for each thing a caller can do about it.
+
+All derive from TimingWheelError; those that Python has a word for derive from that
+word too, so `except ValueError` and `except OverflowError` work as one expects. The
+message says what was found and what to do, and the same facts are attributes. The log
+has its own family in wal.errors.
+"""
+
+from __future__ import annotations
+
+import reprlib
+
+__all__ = [
+    "ArgumentError",
+    "BatchTooLargeError",
+    "DeadlineError",
+    "EngineClosedError",
+    "EngineFailedError",
+    "PayloadTooLargeError",
+    "TimingWheelError",
+]
+
+
+class TimingWheelError(Exception):
+    """The base of all of them: catch it to catch whatever this package refuses."""
+
+
+class _BadValueError(TimingWheelError):
+    """Carries the three facts of every refused value; raised only as a child."""
+
+    def __init__(self, argument: str, found: object, fix: str) -> None:
+        # All three go to Exception, so that the error survives pickling on its way
+        # out of a worker process.
+        super().__init__(argument, found, fix)
+        self.argument = argument
+        self.found = found
+        self.fix = fix
+
+    def __str__(self) -> str:
+        # A payload can be a mebibyte long; reprlib shows its two ends.
+        return f"{self.argument} is {reprlib.repr(self.found)}: {self.fix}"
+
+
+class ArgumentError(_BadValueError, ValueError):
+    """The caller passed a value that cannot be meant; nothing has changed.
+
+    Correct the argument that the message names and call again.
+
+    Attributes:
+        argument: the name of the parameter.
+        found: the value that was passed.
+        fix: what to pass instead, as a phrase for the message.
+    """
+
+
+class DeadlineError(_BadValueError, OverflowError):
+    """The caller asked for a time beyond what the engine can hold; nothing has changed.
+
+    Deadlines reach the year 2262 in nanoseconds, and 63 bits in ticks. Pass an earlier
+    one, or keep the far one as data and set a nearer timer to look at it again.
+
+    Attributes:
+        argument: the name of the parameter.
+        found: the value that was passed.
+        fix: what to pass instead, as a phrase for the message.
+    """
+
+
+class PayloadTooLargeError(ArgumentError):
+    """The caller passed a payload over the limit; nothing has changed.
+
+    Store the bulk elsewhere and pass its key, or split it over several timers.
+    """
+
+
+class BatchTooLargeError(ArgumentError):
+    """The caller passed more timers or bytes than one atomic group may hold.
+
+    None of the batch has been scheduled. Split it; each part is atomic by itself.
+    """
+
+
+class EngineClosedError(TimingWheelError):
+    """The program used an engine after close(), or after its process had forked.
+
+    What was acknowledged before is safe on disk. Open a new engine to go on.
+    """
+
+
+class EngineFailedError(TimingWheelError):
+    """The disk failed under the engine, which has shut itself for good.
+
+    After a failed write or sync nobody knows what the disk holds, so nothing more is
+    promised, fired or read. Look at the cause (__cause__), mend the disk, and open the
+    directory again: recovery then tells exactly what was kept.
+    """
