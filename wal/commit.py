@@ -6,7 +6,8 @@ leader's next round, or the next leader's, takes all of them together. There is 
 a lone caller pays one write and one sync, and load makes the groups larger by itself.
 
 Leadership is handed on in `finally`, so a leader that Ctrl-C or an error takes away
-strands nobody. A failed write or sync is final: everybody who waits, and everybody who
+strands nobody. Ctrl-C comes at calls and at the ends of loops, nowhere else (CPython), so
+lines that belong together stand here without a call between them. A failed write or sync is final: everybody who waits, and everybody who
 comes later, is told (Rebello et al., ATC 2020: after a failed fsync the kernel may call
 the lost pages clean, so a second fsync proves nothing).
 
@@ -16,30 +17,27 @@ Source: leader and followers as in LevelDB's and RocksDB's write groups.
 from __future__ import annotations
 
 import threading
-from collections import deque
 from collections.abc import Callable
 
 from wal.errors import CommitUnknownError
 from wal.frame import Lsn
 
 
-class _Waiter:
-    """A caller parked until its LSN is durable or it is asked to lead."""
+class _Caller:
+    """Somebody in `wait`: the leader, or parked until it is released."""
 
-    __slots__ = ("called_to_lead", "lock", "lsn")
+    __slots__ = ("lock", "lsn")
 
     def __init__(self, lsn: int) -> None:
         self.lsn = lsn
         self.lock = threading.Lock()
         self.lock.acquire()
-        self.called_to_lead = False
 
 
 class GroupCommit:
     """Who waits for which LSN, and who writes.
 
-    Invariants: at most one leader; `durable_lsn` only grows; after a failure nobody
-    leads and nobody waits.
+    Invariants: at most one leader; nobody waits without one; `durable_lsn` only grows.
 
     Args:
         path: of the store, for messages.
@@ -66,8 +64,8 @@ class GroupCommit:
         self._path = path
         self._mutex = mutex
         self._flush = flush
-        self._leading = False
-        self._waiters: deque[_Waiter] = deque()
+        self._leader: _Caller | None = None
+        self._waiters: dict[_Caller, None] = {}  # the oldest first
 
     def wait(self, lsn: int) -> None:
         """Return when every record up to `lsn` is durable.
@@ -80,30 +78,27 @@ class GroupCommit:
         """
         if self.durable_lsn >= lsn:
             return
-        leading = False
-        waiter = None
+        me = _Caller(lsn)
         try:
             with self._mutex:
                 if self.durable_lsn >= lsn:
                     return
                 if self.failure is not None:
                     raise CommitUnknownError(self._path, lsn, self.failure)
-                if self._leading:
-                    waiter = _Waiter(lsn)
-                    self._waiters.append(waiter)
+                if self._leader is None:
+                    self._leader = me
                 else:
-                    leading = True
-                    self._leading = True
-            if waiter is not None:
-                waiter.lock.acquire()
-                leading = waiter.called_to_lead
-            if leading:
+                    self._waiters[me] = None
+            if self._leader is not me:
+                me.lock.acquire()
+            if self._leader is me:
                 self._lead(lsn)
         finally:
-            if waiter is not None:
-                leading = self._withdraw(waiter) or leading
-            if leading:
-                self._hand_on()
+            try:
+                self._leave(me)
+            except BaseException:
+                self._leave(me)  # Ctrl-C came only now: finish what it cut off
+                raise
         if self.durable_lsn < lsn:
             assert self.failure is not None
             raise CommitUnknownError(self._path, lsn, self.failure)
@@ -111,53 +106,39 @@ class GroupCommit:
     def check(self) -> None:
         """Assert the invariants. For tests."""
         with self._mutex:
-            if self.failure is not None:
-                assert not self._waiters
-            assert self._leading or not self._waiters
+            assert self._leader is not None or not self._waiters
 
     def _lead(self, lsn: int) -> None:
         while self.durable_lsn < lsn and self.failure is None:
             try:
                 durable = self._flush()
             except OSError as error:
-                with self._mutex:
-                    self.failure = error
+                self.failure = error  # at once: Ctrl-C must not make us forget it
             else:
                 with self._mutex:
                     self.durable_lsn = durable
-                    self._release_covered()
+                    self._release()
             for listener in self.listeners:
                 listener()
 
-    def _release_covered(self) -> None:
-        """Wake those whose record is durable. Waiters stand in no order of LSN."""
-        durable = self.durable_lsn
-        waiting = self._waiters
-        for _ in range(len(waiting)):
-            waiter = waiting.popleft()
-            if waiter.lsn <= durable:
-                waiter.lock.release()
+    def _leave(self, me: _Caller) -> None:
+        """Wait no longer, and hand leadership on if it is mine. Twice is once."""
+        with self._mutex:
+            self._waiters.pop(me, None)
+            if self._leader is not me:
+                return
+            self._release()
+            heir = next(iter(self._waiters), None)
+            if heir is None:
+                self._leader = None
             else:
-                waiting.append(waiter)
-
-    def _withdraw(self, waiter: _Waiter) -> bool:
-        """Take a waiter that leaves out of the queue; True if it was called to lead."""
-        with self._mutex:
-            if waiter in self._waiters:
-                self._waiters.remove(waiter)
-            return waiter.called_to_lead
-
-    def _hand_on(self) -> None:
-        """Give leadership to the next waiter, or to nobody."""
-        with self._mutex:
-            if self.failure is not None:
-                for waiter in self._waiters:
-                    waiter.lock.release()
-                self._waiters.clear()
-            self._release_covered()
-            if self._waiters:
-                heir = self._waiters.popleft()
-                heir.called_to_lead = True
+                self._leader = heir
+                del self._waiters[heir]
                 heir.lock.release()
-            else:
-                self._leading = False
+
+    def _release(self) -> None:
+        """Wake those whose record is durable; after a failure everybody."""
+        durable, failed = self.durable_lsn, self.failure is not None
+        for waiter in [w for w in self._waiters if failed or w.lsn <= durable]:
+            del self._waiters[waiter]
+            waiter.lock.release()

@@ -15,8 +15,9 @@ from wal.filesystem import FileSystem
 from wal.frame import Flag, decode_records
 from wal.inspection import Survey, check_snapshots, iso_utc, kind_of, survey
 from wal.salvage import Frame
-from wal.scan import Scan, SegmentFile, pause_between_looks
+from wal.scan import Scan, pause_between_looks
 from wal.segment import FORMAT_MAJOR, FORMAT_MINOR
+from wal.segment_files import SegmentFile
 from wal.snapshot import SnapshotInfo
 
 PREVIEW_BYTES: Final = 32
@@ -78,7 +79,7 @@ def inspect(
         shown = 1
         if records:
             shown = 0
-            for record in _record_items(item, from_lsn, left, describe=describe):
+            for record in _record_items(item, from_lsn, limit=left, describe=describe):
                 yield record
                 shown += 1
         left = left - shown if left is not None else None
@@ -111,7 +112,10 @@ def as_json(item: Item) -> str:
 
 def as_text(item: Item) -> str:
     """Return an item as a line for people."""
-    return _TEXTS[str(item["type"])].format_map(_Readable(item)).rstrip()
+    kind = str(item["type"])
+    if item.get("records") == 0:
+        kind = "close"
+    return _TEXTS[kind].format_map(_Readable(item)).rstrip()
 
 
 # -- inside ----------------------------------------------------------------------------
@@ -125,6 +129,7 @@ _TEXTS: Final = {
     "{created}",
     "frame": "  frame   @{offset}  LSN {first_lsn} to {last_lsn}  {records} record(s)  "
     "durable {durable_lsn}  {bytes} bytes  {wall}  {flags}",
+    "close": "  CLOSE   @{offset}  after LSN {last_lsn}  {bytes} bytes  {wall}",
     "record": "    LSN {lsn}  {bytes} bytes  {hex}  |{ascii}|  {description}",
     "fault": "  FAULT   {file} @{offset}: {what} ({verdict}); LSN {expected_lsn} "
     "expected, next valid frame: {next_offset} (LSN {next_lsn}), at least "
@@ -226,8 +231,8 @@ def _frame_item(frame: Frame) -> Item:
 def _record_items(
     frame: Frame,
     from_lsn: int,
-    limit: int | None,
     *,
+    limit: int | None,
     describe: Callable[[bytes], str] | None,
 ) -> Iterator[Item]:
     shown = 0

@@ -34,7 +34,7 @@ from wal.retention import Retired, retire
 from wal.segment import SEGMENT_HEADER_BYTES
 from wal.snapshot import SnapshotInfo, SnapshotWriter
 from wal.store import StoreIdentity, clear_holder
-from wal.writer import FramePlan, PendingFrame
+from wal.writer import FramePlan
 
 Durability = Literal["durable", "interval"]
 
@@ -129,7 +129,6 @@ class Log:
         self._closed = False
         self._forked = False
         self._scrub_errors = 0
-        self._bytes_written = 0
         self._pool = SegmentPool(
             self._files,
             size_bytes=segment_size_bytes,
@@ -138,7 +137,6 @@ class Log:
         )
         self._mutex = threading.Lock()
         self._work = threading.Condition(self._mutex)
-        self._in_flight: list[PendingFrame] = []
         self._wanted_lsn = 0
         self._committer: threading.Thread | None = None
 
@@ -263,9 +261,9 @@ class Log:
             wall_ns=self._wall_ns,
         )
         self._writer = writer
-        self._next_lsn = writer.header.first_lsn
         self._plan = FramePlan(
             self._pool,
+            next_lsn=writer.header.first_lsn,
             segment_size_bytes=self._segment_size_bytes,
             offset=writer.offset,
             size=writer.header.size_bytes,
@@ -274,7 +272,7 @@ class Log:
             self.path,
             mutex=self._mutex,
             flush=self._flush,
-            durable_lsn=Lsn(self._next_lsn - 1),
+            durable_lsn=writer.end().last_lsn,
         )
         self.report = report
         self._pool.start(ready_names(self._files))
@@ -290,17 +288,19 @@ class Log:
     @property
     def durable_lsn(self) -> Lsn:
         """The highest LSN that is durable."""
+        self._require_append_mode()
         return self._commits.durable_lsn
 
     @property
     def appended_lsn(self) -> Lsn:
         """The LSN of the last record appended, durable or not."""
-        return Lsn(self._next_lsn - 1)
+        return Lsn(self.next_lsn - 1)
 
     @property
     def next_lsn(self) -> Lsn:
         """The number that the next record will get."""
-        return self._next_lsn
+        self._require_append_mode()
+        return Lsn(self._plan.next_lsn)
 
     def append(self, payload: bytes) -> Lsn:
         """Append one record and return its LSN; durable only after `commit`.
@@ -341,15 +341,13 @@ class Log:
             LogFailedError: the disk failed before.
             LogClosedError: the log is closed.
         """
+        self._require_append_mode()
         with self._mutex:
             self._check_usable()
-            first = self._next_lsn
             idle = not self._plan
-            if not self._plan.add(
-                body, record_count=record_count, first_lsn=first, urgent=urgent
-            ):
+            first = self._plan.add(body, record_count=record_count, urgent=urgent)
+            if first is None:
                 raise RoomNeededError(urgent=urgent)
-            self._next_lsn = Lsn(first + record_count)
             if idle and self.durability == "interval":
                 self._work.notify()
             return first
@@ -357,6 +355,7 @@ class Log:
     @property
     def congested(self) -> bool:
         """Whether `admit` would wait."""
+        self._require_append_mode()
         plan = self._plan
         return (
             plan.bytes_waiting > UNSYNCED_BYTES_MAX
@@ -377,9 +376,11 @@ class Log:
 
         Raises:
             DiskFullError: the disk has no space for one now.
+            OSError: it failed in making one; the log itself is unharmed.
             LogFailedError: the disk failed before.
             LogClosedError: the log is closed.
         """
+        self._require_append_mode()
         self._check_usable()
         self._pool.wait(urgent=urgent)
 
@@ -395,6 +396,7 @@ class Log:
         if self.durability == "durable":
             self.sync(lsn)
         else:
+            self._require_append_mode()
             self._check_usable()
 
     def sync(self, lsn: int | None = None) -> None:
@@ -402,8 +404,10 @@ class Log:
 
         Raises:
             CommitUnknownError: the disk failed first.
+            ValueError: no record has that number yet.
         """
-        self._commits.wait(self.appended_lsn if lsn is None else lsn)
+        lsn = self._appended(lsn)
+        self._commits.wait(lsn)
 
     def commit_soon(self, lsn: int) -> None:
         """Have the commit thread make `lsn` durable; returns at once.
@@ -412,7 +416,9 @@ class Log:
 
         Raises:
             CommitUnknownError: only without threads (`background=False`).
+            ValueError: no record has that number yet.
         """
+        lsn = self._appended(lsn)
         if self.durability == "interval":
             return
         if self._committer is None:
@@ -428,12 +434,13 @@ class Log:
 
         By whichever thread led the commit: it must be quick and must not raise.
         """
+        self._require_append_mode()
         self._commits.listeners.append(listener)
 
     @property
     def bytes_written(self) -> int:
         """Bytes of records made durable since this log was opened."""
-        return self._bytes_written
+        return self._plan.bytes_written
 
     @property
     def failure(self) -> BaseException | None:
@@ -442,6 +449,7 @@ class Log:
 
     def stats(self) -> LogStats:
         """Return how the log, in append mode, stands."""
+        self._require_append_mode()
         with self._mutex:
             return LogStats(
                 appended_lsn=self.appended_lsn,
@@ -463,6 +471,7 @@ class Log:
         Raises:
             OSError: the disk is full or failed; the log itself is unharmed.
         """
+        self._require_append_mode()
         self._check_usable()
         return SnapshotWriter(
             self._files,
@@ -503,13 +512,15 @@ class Log:
             CommitUnknownError: the disk failed in the last commit.
             OSError: the mark could not be written: the next open takes it as unclean.
         """
-        if self._closed:
-            return
+        with self._mutex:
+            if self._closed:
+                return
+            self._closed = True  # first, so that nothing can follow the CLOSE frame
+            self._work.notify_all()
         try:
             if self.report is not None and not self._forked:
                 self._finish()
         finally:
-            self._closed = True
             if not self._forked:
                 self._files.close(self._recovery.lock)
             _open_logs.discard(self)
@@ -538,18 +549,13 @@ class Log:
         relaxed = self.durability == "interval"
         durable_lsn = self._commits.durable_lsn
         with self._mutex:
-            taken = self._in_flight  # what an interrupted leader left comes first
-            while self._plan and (relaxed or not taken):
-                taken.append(self._plan.take())
-        for frame in taken:
+            frames = self._plan.take(everything=relaxed)
+        for frame in frames:
             self._writer.write(frame, durable_lsn=durable_lsn, relaxed=relaxed)
         self._writer.sync()
         with self._mutex:
-            self._in_flight = []
-            for frame in taken:
-                self._plan.written(frame)
-                self._bytes_written += len(frame.body)
-        return taken[-1].last_lsn if taken else durable_lsn
+            self._plan.written()
+        return self._writer.end().last_lsn
 
     def _run_committer(self) -> None:
         """Commit for those who cannot: event loops, and everybody in interval mode."""
@@ -573,25 +579,48 @@ class Log:
                 return  # everybody learns of it from the listeners and their next call
 
     def _finish(self) -> None:
+        last_lsn = self.appended_lsn
         try:
             if self.failure is None:
-                self.sync()
+                self._drain(last_lsn)
         finally:
-            with self._mutex:
-                self._closed = True
-                self._work.notify_all()
             if self._committer is not None:
                 self._committer.join()
             self._pool.stop()
-            self._writer.close(mark=self.failure is None)
-            with contextlib.suppress(OSError):
-                clear_holder(self._files, self._recovery.lock)
+            whole = self.failure is None and self._commits.durable_lsn == last_lsn
+            self._writer.close(mark=whole)
+            clear_holder(self._files, self._recovery.lock)
 
-    def _check_usable(self) -> None:
+    def _drain(self, last_lsn: int) -> None:
+        try:
+            self._commits.wait(last_lsn)
+        except KeyboardInterrupt:
+            self._commits.wait(last_lsn)  # nobody may be writing when the file closes
+            raise
+
+    def _appended(self, lsn: int | None) -> int:
+        """Return `lsn`, or that of the last record, if there is such a record."""
+        last = self.appended_lsn
+        if lsn is None:
+            return last
+        if lsn > last:
+            raise ValueError(f"lsn={lsn!r}: the last record appended is {last}")
+        return lsn
+
+    def _require_append_mode(self) -> None:
+        self._require_owner()
+        if self.report is None:
+            state = "closed" if self._closed else "in read mode: start it, or append"
+            raise LogClosedError(f"{self.path}: the log is {state}")
+
+    def _require_owner(self) -> None:
         if self._forked:
             raise LogFailedError(
                 self.path, RuntimeError("this process is a fork of the log's owner")
             )
+
+    def _check_usable(self) -> None:
+        self._require_owner()
         if self._closed:
             raise LogClosedError(f"{self.path}: the log is closed")
         failure = self.failure
@@ -602,7 +631,8 @@ class Log:
         """In a forked child: give up the copy of the lock without unlocking it."""
         self._forked = True
         self._mutex = threading.Lock()
-        with contextlib.suppress(OSError):
+        self._work = threading.Condition(self._mutex)
+        with contextlib.suppress(BaseException):  # else the other logs are forgotten
             self._files.close(self._recovery.lock)
 
 

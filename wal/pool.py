@@ -19,6 +19,7 @@ import errno
 import re
 import threading
 from collections import deque
+from collections.abc import Iterator
 from typing import Final
 
 from wal.errors import DiskFullError
@@ -27,6 +28,9 @@ from wal.segment import SEGMENT_HEADER_BYTES
 
 RETRY_SECONDS: Final = 1.0
 FILL_STEP_BYTES: Final = 1 << 20
+FILL_PAUSE_SECONDS: Final = 0.02
+"""Between two steps while nobody waits for the segment: one 16-MiB sync in one go would
+hold up every commit behind it."""
 _FILLING: Final = "filling.tmp"
 _READY_NAME: Final = re.compile(r"ready-([0-9a-f]{8})\.tmp")
 _FULL: Final = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
@@ -51,7 +55,11 @@ class SegmentPool:
         self._files = files
         self._size_bytes = size_bytes
         self._reserve = reserve
-        self._changed = threading.Condition()
+        # A plain lock: `with` on a Condition can be left half entered by Ctrl-C.
+        self._lock = threading.Lock()
+        self._changed = threading.Condition(self._lock)
+        self.in_hand: tuple[str, Handle] | None = None
+        """What `take` gave last; the taker sets it to None when it has used it."""
         self._ready: deque[str] = deque()
         self._found: list[str] = []
         self._claimed = 0
@@ -59,6 +67,7 @@ class SegmentPool:
         self._tries = 0
         self._failure: OSError | None = None
         self._stopped = False
+        self._waiting = 0
         self._background = background
         self._thread: threading.Thread | None = None
 
@@ -66,7 +75,7 @@ class SegmentPool:
         """Begin; `found` are files of ready segments that a former owner left."""
         matches = [_READY_NAME.fullmatch(name) for name in found]
         self._number = max((int(m[1], 16) for m in matches if m), default=0)
-        self._found = found
+        self._found = list(found)
         if self._background:
             self._thread = threading.Thread(
                 target=self._run, name="wal-pool", daemon=True
@@ -75,7 +84,7 @@ class SegmentPool:
 
     def claim(self, *, urgent: bool) -> bool:
         """Set one ready segment aside for a rotation to come. Never waits."""
-        with self._changed:
+        with self._lock:
             if not self._has_room(urgent=urgent):
                 return False
             self._claimed += 1
@@ -83,15 +92,21 @@ class SegmentPool:
             return True
 
     def take(self) -> tuple[str, Handle]:
-        """Return the name and an open handle of a segment claimed before."""
-        with self._changed:
-            name = self._ready[0]
-        handle = self._files.open(name, writable=True)
-        with self._changed:
-            self._ready.popleft()
-            self._claimed -= 1
-            self._changed.notify_all()
-        return name, handle
+        """Return the name and an open handle of a segment claimed before.
+
+        The same again until it is used, in case Ctrl-C kept it from arriving.
+        """
+        if self.in_hand is None:
+            with self._lock:
+                name = self._ready[0]
+            taken = name, self._files.open(name, writable=True)
+            with self._lock:
+                # No call among these: Ctrl-C finds all of them done or none.
+                self.in_hand = taken
+                del self._ready[0]
+                self._claimed -= 1
+                self._changed.notify_all()
+        return self.in_hand
 
     def wait(self, *, urgent: bool) -> None:
         """Return when `claim` would succeed.
@@ -100,7 +115,7 @@ class SegmentPool:
             DiskFullError: a try made since this call found no space.
             OSError: the disk failed otherwise.
         """
-        with self._changed:
+        with self._lock:
             first = self._tries
             while not self._has_room(urgent=urgent) and not self._stopped:
                 failure = self._failure
@@ -113,7 +128,11 @@ class SegmentPool:
                     continue
                 self._failure = None  # ask the thread for a try at once
                 self._changed.notify_all()
-                self._changed.wait(RETRY_SECONDS)
+                self._waiting += 1
+                try:
+                    self._changed.wait(RETRY_SECONDS)
+                finally:
+                    self._waiting -= 1
 
     @property
     def ready(self) -> int:
@@ -123,11 +142,12 @@ class SegmentPool:
     @property
     def full(self) -> bool:
         """Whether the last try to make a segment found no space."""
-        return self._failure is not None
+        failure = self._failure
+        return failure is not None and failure.errno in _FULL
 
     def stop(self) -> None:
         """End the thread. Ready segments stay for the next owner."""
-        with self._changed:
+        with self._lock:
             self._stopped = True
             self._changed.notify_all()
         if self._thread is not None:
@@ -135,7 +155,7 @@ class SegmentPool:
 
     def check(self) -> None:
         """Assert the invariants. For tests."""
-        with self._changed:
+        with self._lock:
             assert 0 <= self._claimed <= len(self._ready)
             for name in self._ready:
                 assert self._is_blank(name), name
@@ -150,7 +170,7 @@ class SegmentPool:
         return self.ready > (0 if urgent else self._reserve)
 
     def _run(self) -> None:
-        with self._changed:
+        with self._lock:
             while not self._stopped:
                 if self.ready > self._reserve:
                     self._changed.wait()
@@ -165,17 +185,20 @@ class SegmentPool:
         found = self._found.pop() if self._found else None
         self._number += 1
         name = f"ready-{self._number:08x}.tmp"
-        self._changed.release()
         failure = None
         try:
-            if found is not None and self._is_blank(found):
+            self._lock.release()
+            if found is not None and not self._is_blank(found):
+                self._files.unlink(found)  # of another size: it would stay for ever
+                found = None
+            if found is not None:
                 name = found
             else:
                 self._make(name)
         except OSError as error:
             failure = error
         finally:
-            self._changed.acquire()
+            self._lock.acquire()
         self._tries += 1
         self._failure = failure
         if failure is None:
@@ -186,7 +209,11 @@ class SegmentPool:
         files = self._files
         handle = files.create(_FILLING)
         try:
-            zero_fill(files, handle, self._size_bytes)
+            for _ in zero_fill(files, handle, self._size_bytes):
+                files.datasync(handle)
+                self._pause()
+                if self._stopped:
+                    raise InterruptedError(errno.EINTR, "the log closes", _FILLING)
             files.sync(handle)
         except OSError:
             with contextlib.suppress(OSError):
@@ -197,6 +224,11 @@ class SegmentPool:
         # No directory sync: a crash that loses this name loses nothing that counts.
         files.rename(_FILLING, name)
 
+    def _pause(self) -> None:
+        with self._changed:
+            if self._background and not self._waiting and not self._stopped:
+                self._changed.wait(FILL_PAUSE_SECONDS)
+
     def _is_blank(self, name: str) -> bool:
         """Return whether a file is full-size and zero where frames will go."""
         with opened(self._files, name) as handle:
@@ -206,11 +238,12 @@ class SegmentPool:
         return not data[SEGMENT_HEADER_BYTES:].strip(b"\0")
 
 
-def zero_fill(files: FileSystem, handle: Handle, size_bytes: int) -> None:
-    """Write zeros over the whole of a new file, in steps."""
+def zero_fill(files: FileSystem, handle: Handle, size_bytes: int) -> Iterator[int]:
+    """Write zeros over the whole of a new file; yields after each step, un-synced."""
     step = bytes(min(FILL_STEP_BYTES, size_bytes))
     for offset in range(0, size_bytes, len(step)):
         write_fully(files, handle, step[: size_bytes - offset], offset=offset)
+        yield offset
 
 
 def ready_names(files: FileSystem) -> list[str]:

@@ -9,6 +9,7 @@ syncing and dropping caches before reading is TigerBeetle's.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 from wal.errors import LogCorruptError, StoreError
 from wal.filesystem import FileSystem, opened, read_whole
@@ -56,7 +57,7 @@ class SegmentReader:
         data, seed = self.data, self._seed
         while until is None or self.offset < until:
             header = decode_header(data, self.offset, seed)
-            if header is None or Flag.CLOSE in self.last_flags:
+            if header is None or self.last_flags >= Flag.CLOSE:
                 return
             if (
                 header.first_lsn != self.last_lsn + 1
@@ -88,16 +89,7 @@ class SegmentReader:
 
     def tail(self, *, atomic_sectors: bool) -> Tail:
         """Judge what follows, this being the last segment."""
-        closed = Flag.CLOSE in self.last_flags
-        if len(self.data) < self.header.size_bytes and not closed:
-            # Files are full-size before they get their name, and only a close (or a
-            # successor that names the end) makes one shorter. No crash does.
-            what = (
-                f"the file has {len(self.data)} bytes of {self.header.size_bytes}: "
-                "its end was cut off"
-            )
-            return Tail(Verdict.REFUSE, what, records_at_stake=1)
-        return judge_tail(
+        tail = judge_tail(
             self.data,
             self.offset,
             expected_lsn=self.last_lsn + 1,
@@ -105,6 +97,25 @@ class SegmentReader:
             seed=self._seed,
             last_flags=self.last_flags,
             atomic_sectors=atomic_sectors,
+        )
+        closed = Flag.CLOSE in self.last_flags
+        if closed or len(self.data) >= self.header.size_bytes:
+            return tail
+        if tail.verdict is Verdict.REFUSE and tail.next_offset is not None:
+            return tail  # damage before the place where the file ends
+        # Files are full-size before they get their name, and only a close (or a
+        # successor that names the end) makes one shorter. No crash does.
+        what = (
+            f"the file has {len(self.data)} bytes of {self.header.size_bytes} and no "
+            "frame that closed it: its end was cut off"
+        )
+        stake = max(tail.records_at_stake, 1)
+        return replace(
+            tail,
+            verdict=Verdict.REFUSE,
+            what=what,
+            doubtful=False,
+            records_at_stake=stake,
         )
 
 
@@ -117,6 +128,7 @@ class LogReader:
         atomic_sectors: see `judge_tail`.
         settle: sync each file and drop its cached pages before reading it, so that the
             verdict rests on the disk. Off for a reader beside a live log.
+        names: of the segments to look at, in order; all of them without.
 
     Raises:
         LogCorruptError: a header is damaged or a segment is missing.
@@ -131,11 +143,12 @@ class LogReader:
         *,
         atomic_sectors: bool = True,
         settle: bool = False,
+        names: list[str] | None = None,
     ) -> None:
         self._files = files
         self._atomic_sectors = atomic_sectors
         self._settle = settle
-        self.segments = read_headers(files, uuid)
+        self.segments = read_headers(files, uuid, names=names)
         self.last: SegmentReader | None = None
         self.tail: Tail | None = None
 
@@ -170,12 +183,13 @@ class LogReader:
                     "open it with a newer version of this package",
                 ) from error
 
-    def verify(self, segment: SegmentHeader, end: SegmentEnd) -> None:
-        """Read a segment that is no longer the last one and check it to its end.
+    def verify_first(self) -> None:
+        """Read the first segment and check it to the end that the second one names.
 
         Raises:
             LogCorruptError: it is damaged.
         """
+        segment, end = self.segments[0], self.segments[1].predecessor
         reader = SegmentReader(self._read(segment.name), segment)
         for _ in reader.groups(until=end.offset):
             pass
@@ -263,15 +277,22 @@ class LogReader:
         )
 
 
-def read_headers(files: FileSystem, uuid: bytes) -> list[SegmentHeader]:
+def read_headers(
+    files: FileSystem, uuid: bytes, *, names: list[str] | None = None
+) -> list[SegmentHeader]:
     """Return the headers of a store's segments in order, checked as a chain.
+
+    Args:
+        files: the directory.
+        uuid: of the store.
+        names: of the segments, in order; all of them without.
 
     Raises:
         LogCorruptError: one is damaged, from another store, misnamed, or missing.
         StoreError: one is of a newer format.
     """
     headers: list[SegmentHeader] = []
-    for name in files.names():
+    for name in files.names() if names is None else names:
         parsed = parse_segment_name(name)
         if parsed is None:
             continue

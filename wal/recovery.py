@@ -19,7 +19,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Final
 
-from wal.errors import DiskFullError, LogCorruptError, StoreError
+from wal.errors import DiskFullError, LogClosedError, LogCorruptError, StoreError
 from wal.filesystem import FileSystem, Handle, write_new_file
 from wal.frame import Flag, Group, Lsn
 from wal.pool import SegmentPool, ready_names, zero_fill
@@ -33,6 +33,7 @@ from wal.snapshot import (
     verify_snapshot,
 )
 from wal.store import (
+    OPENING_NAME,
     TEMPORARY_SUFFIX,
     StoreIdentity,
     clear_birth,
@@ -52,7 +53,6 @@ OPENING_SEGMENT_BYTES: Final = 1 << 20
 """Size of the segment made on the spot at open; the pool's full-size ones follow."""
 
 _NOT_WRITABLE: Final = frozenset({errno.EACCES, errno.EPERM, errno.EROFS})
-_OPENING: Final = "opening.tmp"
 _logger = logging.getLogger("wal")
 
 
@@ -110,6 +110,7 @@ class Recovery:
         self.born = born
         self.snapshot: SnapshotInfo | None = None
         self._damaged_snapshots: list[str] = []
+        self._read_to_end = False
         self._reader: LogReader | None = None
         if not born:
             # A killed owner may have left names that are not on the disk yet, and what
@@ -135,6 +136,12 @@ class Recovery:
             if born:
                 files.make_directory()
             lock = take_lock(files)
+        except (NotADirectoryError, FileExistsError) as error:
+            raise StoreError(
+                files.path,
+                "cannot be made: a part of the path is a file",
+                "pass the path of a directory",
+            ) from error
         except OSError as error:
             if error.errno not in _NOT_WRITABLE:
                 raise
@@ -171,6 +178,7 @@ class Recovery:
             LogCorruptError: at the first fault that no crash can leave.
         """
         if self._reader is None:
+            self._read_to_end = True
             return
         snapshot = self.snapshot
         yield from self._reader.groups(snapshot.pin_lsn if snapshot else 0)
@@ -191,6 +199,7 @@ class Recovery:
                 f"{snapshot.name} proves was durable",
                 records_at_stake=snapshot.reach_lsn - last.last_lsn,
             )
+        self._read_to_end = True
 
     def finish(
         self, pool: SegmentPool, *, segment_size_bytes: int, wall_ns: Callable[[], int]
@@ -198,9 +207,16 @@ class Recovery:
         """Begin a new segment after what was read; from here on the log is writable.
 
         Raises:
+            LogClosedError: reading did not reach the end, because the log was refused,
+                or the disk failed.
             DiskFullError: there are no blocks for a segment.
             OSError: the disk failed.
         """
+        if not self._read_to_end:
+            raise LogClosedError(
+                f"{self.files.path}: reading the log did not reach its end, so nothing "
+                "can be appended; open it again"
+            )
         try:
             if self._reader is None:
                 return self._give_birth(pool, segment_size_bytes, wall_ns)
@@ -304,17 +320,13 @@ class Recovery:
     def _opening_segment(self, pool: SegmentPool, size: int) -> tuple[str, Handle]:
         """Return a small zero-filled file, or on a full disk one made ready before."""
         files = self.files
-        handle = files.create(_OPENING)
         try:
-            zero_fill(files, handle, size)
+            return OPENING_NAME, _make_blank(files, OPENING_NAME, size)
         except OSError as error:
-            files.close(handle)
-            files.unlink(_OPENING)
             spare = pool.find_blank(ready_names(files))
             if error.errno != errno.ENOSPC or spare is None:
                 raise
             return spare, files.open(spare, writable=True)
-        return _OPENING, handle
 
     def _keep_torn(self, last: SegmentReader, tail: Tail) -> tuple[str, int]:
         """Copy the bytes that will be cut off aside, and say so."""
@@ -344,3 +356,16 @@ class Recovery:
             self.files.truncate(handle, size_bytes)
         finally:
             self.files.close(handle)
+
+
+def _make_blank(files: FileSystem, name: str, size_bytes: int) -> Handle:
+    """Return a new file of zeros; on an error leave none behind."""
+    handle = files.create(name)
+    try:
+        for _ in zero_fill(files, handle, size_bytes):
+            pass
+    except OSError:
+        files.close(handle)
+        files.unlink(name)
+        raise
+    return handle

@@ -7,13 +7,16 @@ read once more before it goes: damage that nobody would meet again is still repo
 
 from __future__ import annotations
 
+import itertools
 import logging
 from dataclasses import dataclass, field
 from typing import Final
 
 from wal.errors import LogCorruptError
 from wal.filesystem import FileSystem
+from wal.frame import FormatError
 from wal.reader import LogReader
+from wal.segment import parse_segment_name
 from wal.snapshot import (
     SnapshotDamagedError,
     SnapshotInfo,
@@ -71,17 +74,19 @@ def _retire_snapshots(
 def _retire_segments(
     files: FileSystem, uuid: bytes, oldest: SnapshotInfo, result: Retired
 ) -> None:
-    reader = LogReader(files, uuid)
-    for segment, successor in zip(reader.segments, reader.segments[1:], strict=False):
-        if successor.predecessor.last_lsn > oldest.pin_lsn:
+    # By their names, so that a damaged header stops nothing: a log that could not be
+    # trimmed behind it would grow for ever.
+    segments = [(n, parsed) for n in files.names() if (parsed := parse_segment_name(n))]
+    for (name, _), (successor, (_, next_lsn)) in itertools.pairwise(segments):
+        if next_lsn > oldest.pin_lsn + 1:
             break
         try:
-            reader.verify(segment, successor.predecessor)
-        except LogCorruptError as error:
-            _set_aside(files, segment.name, error, result)
+            LogReader(files, uuid, names=[name, successor]).verify_first()
+        except (LogCorruptError, FormatError) as error:
+            _set_aside(files, name, error, result)
         else:
-            files.unlink(segment.name)
-            result.dropped.append(segment.name)
+            files.unlink(name)
+            result.dropped.append(name)
         # One sync for each: a crash must not lose a later name before an earlier one,
         # or the log would seem to have a hole.
         files.sync_dir()

@@ -115,7 +115,8 @@ def parse_snapshot_name(name: str) -> Lsn | None:
 
 def snapshot_names(files: FileSystem) -> list[str]:
     """Return the names of all snapshots, newest first."""
-    return sorted(filter(parse_snapshot_name, files.names()), reverse=True)
+    names = [n for n in files.names() if parse_snapshot_name(n) is not None]
+    return sorted(names, reverse=True)
 
 
 class SnapshotWriter:
@@ -143,6 +144,7 @@ class SnapshotWriter:
         self._crcs = 0
         self._unsynced = 0
         self._offset = SNAPSHOT_HEADER_BYTES
+        self._open = True
         self._handle = files.create(_WRITING)
         fields = _HEADER.pack(
             _MAGIC,
@@ -156,7 +158,12 @@ class SnapshotWriter:
             self._salt,
             wall_ns,
         ).ljust(SNAPSHOT_HEADER_BYTES - 4, b"\0")
-        write_fully(files, self._handle, fields + _U32.pack(crc32c(fields)), offset=0)
+        header = fields + _U32.pack(crc32c(fields))
+        try:
+            write_fully(files, self._handle, header, offset=0)
+        except BaseException:
+            self.abandon()
+            raise
 
     def add(self, body: bytes) -> None:
         """Write one block, 1 .. BLOCK_BYTES_MAX bytes; syncs once a mebibyte."""
@@ -185,7 +192,7 @@ class SnapshotWriter:
         self._write(_FOOTER_MAGIC + _U32.pack(crc) + tail)
         self._files.sync(self._handle)
         self._files.forget_cache(self._handle)
-        self._files.close(self._handle)
+        self._close()
         name = snapshot_name(self._pin_lsn)
         self._files.rename(_WRITING, name)
         self._files.sync_dir()
@@ -194,9 +201,14 @@ class SnapshotWriter:
     def abandon(self) -> None:
         """Remove what was written; never raises, the next open removes it too."""
         with contextlib.suppress(OSError):
-            self._files.close(self._handle)
+            self._close()
         with contextlib.suppress(OSError):
             self._files.unlink(_WRITING)
+
+    def _close(self) -> None:
+        if self._open:
+            self._open = False  # a second close could hit a file of somebody else
+            self._files.close(self._handle)
 
     def _write(self, data: bytes) -> None:
         write_fully(self._files, self._handle, data, offset=self._offset)

@@ -46,6 +46,8 @@ from wal.segment import (
 
 STORE_NAME: Final = "STORE"
 LOCK_NAME: Final = "LOCK"
+OPENING_NAME: Final = "opening.tmp"
+"""The segment that an open begins with, until it has its name."""
 TEMPORARY_SUFFIX: Final = ".tmp"
 REPAIRED: Final = 1
 """Compatible bit: a repair left records out, so later ones may name unknown things."""
@@ -196,9 +198,10 @@ def clear_birth(files: FileSystem) -> None:
 def left_by_birth(files: FileSystem, name: str) -> bool:
     """Return whether a file may stand in a store whose birth was cut off.
 
-    A first segment may: it is made before `STORE` and holds no frame until after it.
+    A first segment may: it is made before `STORE` and holds no frame until after it. Of
+    temporary files only our own: others may be somebody's work.
     """
-    if name == LOCK_NAME or name.endswith(TEMPORARY_SUFFIX):
+    if name in (LOCK_NAME, OPENING_NAME, STORE_NAME + TEMPORARY_SUFFIX):
         return True
     if parse_segment_name(name) != (1, 1):
         return False
@@ -225,13 +228,18 @@ def take_lock(files: FileSystem) -> Handle:
 
 
 def write_holder(files: FileSystem, lock: Handle, wall_ns: int) -> None:
-    """Write into LOCK who holds it and since when, for the next one's message."""
+    """Write into LOCK who holds it and since when, for the next one's message.
+
+    It only informs, so a disk that is too full for it does not matter.
+    """
     since = datetime.fromtimestamp(wall_ns // 1_000_000_000, UTC)
     text = f"{files.process_label()}, open since {since:%Y-%m-%d %H:%M:%S} UTC\n"
-    files.truncate(lock, 0)
-    write_fully(files, lock, text.encode(), offset=0)
+    with contextlib.suppress(OSError):
+        files.truncate(lock, 0)
+        write_fully(files, lock, text.encode(), offset=0)
 
 
 def clear_holder(files: FileSystem, lock: Handle) -> None:
     """Take the text out again; the lock itself goes when the handle is closed."""
-    files.truncate(lock, 0)
+    with contextlib.suppress(OSError):
+        files.truncate(lock, 0)

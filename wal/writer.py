@@ -3,6 +3,9 @@
 `FramePlan` decides, at append time and without touching the disk, which frame and which
 segment a record will go into; `SegmentWriter` puts frames there. One thread at a time
 writes (the commit leader); planning happens under the log's lock.
+
+Ctrl-C may come at any call and at any loop's end, nowhere else (CPython); so the changes
+that belong together stand here in lines without either, and all happen or none.
 """
 
 from __future__ import annotations
@@ -59,19 +62,41 @@ class FramePlan:
 
     Invariant: every planned rotation has claimed a ready segment, so writing a planned
     frame never finds the disk full.
+
+    Args:
+        pool: where full-size segments come from.
+        next_lsn: the number of the next record.
+        segment_size_bytes: of the pool's segments.
+        offset: where in the segment of now the next frame goes.
+        size: of that segment.
+
+    Attributes:
+        next_lsn: the number of the next record.
+        bytes_waiting: of bodies that are not durable yet.
+        records_waiting: likewise.
+        bytes_written: of bodies that are.
     """
 
     def __init__(
-        self, pool: SegmentPool, *, segment_size_bytes: int, offset: int, size: int
+        self,
+        pool: SegmentPool,
+        *,
+        next_lsn: int,
+        segment_size_bytes: int,
+        offset: int,
+        size: int,
     ) -> None:
         self._pool = pool
         self._segment_size_bytes = segment_size_bytes
         self._frames: deque[PendingFrame] = deque()
+        self._in_flight: list[PendingFrame] = []
         self._offset = offset
         """Where the open frame starts, or the next one will."""
         self._limit = size - HEADER_BYTES  # a CLOSE frame must always fit
+        self.next_lsn = next_lsn
         self.bytes_waiting = 0
         self.records_waiting = 0
+        self.bytes_written = 0
 
     @property
     def body_bytes_max(self) -> int:
@@ -82,41 +107,64 @@ class FramePlan:
     def __bool__(self) -> bool:
         return bool(self._frames)
 
-    def add(
-        self, body: bytes, *, record_count: int, first_lsn: int, urgent: bool
-    ) -> bool:
-        """Plan a group of records, which stays together in one frame.
+    def add(self, body: bytes, *, record_count: int, urgent: bool) -> Lsn | None:
+        """Plan a group of one or more records, which stays together in one frame.
 
         Returns:
-            False, with nothing changed, if that needs a segment that is not ready.
+            The number of its first record, or None, with nothing changed, if it needs
+            a segment that is not ready.
 
         Raises:
             RecordTooLargeError: no frame can hold the group.
         """
-        if len(body) > self.body_bytes_max:
-            raise RecordTooLargeError(len(body), self.body_bytes_max)
+        assert record_count > 0
+        size = len(body)
+        if size > self.body_bytes_max:
+            raise RecordTooLargeError(size, self.body_bytes_max)
+        first, opened = self.next_lsn, []
         frame = self._frames[-1] if self._frames else None
-        if frame is None or not self._fits(frame, len(body)):
-            frame = self._open_frame(len(body), first_lsn, urgent=urgent)
-            if frame is None:
-                return False
+        offset, limit = self._offset, self._limit
+        if frame is None or not self._fits(frame, size):
+            rotate, offset, limit = self._place_of_next(size)
+            if rotate and not self._pool.claim(urgent=urgent):
+                return None
+            frame = PendingFrame(first, rotate=rotate)
+            opened = [frame]
         frame.body += body
         frame.record_count += record_count
-        self.bytes_waiting += len(body)
+        self._frames += opened
+        self._offset = offset
+        self._limit = limit
+        self.next_lsn = first + record_count
+        self.bytes_waiting += size
         self.records_waiting += record_count
-        return True
+        return Lsn(first)
 
-    def take(self) -> PendingFrame:
-        """Remove and return the oldest frame; nothing more is added to it."""
-        frame = self._frames.popleft()
-        if not self._frames:
-            self._offset += frame_bytes(len(frame.body))
-        return frame
+    def take(self, *, everything: bool) -> list[PendingFrame]:
+        """Return the frames to write now; nothing more is added to them.
 
-    def written(self, frame: PendingFrame) -> None:
-        """Note that a taken frame is durable and waits no longer."""
-        self.bytes_waiting -= len(frame.body)
-        self.records_waiting -= frame.record_count
+        Those that an interrupted leader left are the first of them.
+
+        Args:
+            everything: all that wait, else only the oldest.
+        """
+        while self._frames and (everything or not self._in_flight):
+            frame = self._frames[0]
+            end = self._offset + frame_bytes(len(frame.body))
+            if len(self._frames) == 1:
+                self._offset = end
+            self._in_flight += [frame]
+            del self._frames[0]
+        return self._in_flight
+
+    def written(self) -> None:
+        """Note that what was taken is durable and waits no longer."""
+        size = sum([len(frame.body) for frame in self._in_flight])
+        count = sum([frame.record_count for frame in self._in_flight])
+        self._in_flight = []
+        self.bytes_waiting -= size
+        self.records_waiting -= count
+        self.bytes_written += size
 
     def _fits(self, frame: PendingFrame, size_bytes: int) -> bool:
         total = len(frame.body) + size_bytes
@@ -125,26 +173,21 @@ class FramePlan:
             and self._offset + frame_bytes(total) <= self._limit
         )
 
-    def _open_frame(
-        self, size_bytes: int, first_lsn: int, *, urgent: bool
-    ) -> PendingFrame | None:
+    def _place_of_next(self, size_bytes: int) -> tuple[bool, int, int]:
+        """Return where a new frame would go: in a new segment?, offset, limit."""
         offset = self._offset
         if self._frames:
             offset += frame_bytes(len(self._frames[-1].body))
-        rotate = offset + frame_bytes(size_bytes) > self._limit
-        if rotate:
-            if not self._pool.claim(urgent=urgent):
-                return None
-            offset = SEGMENT_HEADER_BYTES
-            self._limit = self._segment_size_bytes - HEADER_BYTES
-        self._offset = offset
-        frame = PendingFrame(first_lsn, rotate=rotate)
-        self._frames.append(frame)
-        return frame
+        if offset + frame_bytes(size_bytes) <= self._limit:
+            return False, offset, self._limit
+        return True, SEGMENT_HEADER_BYTES, self._segment_size_bytes - HEADER_BYTES
 
 
 class _Place(NamedTuple):
-    """Where the next frame goes: replaced whole, so Ctrl-C never leaves half of it."""
+    """Where the next frame goes: replaced whole, so Ctrl-C never leaves half of it.
+
+    `opened_by` is the frame for which this segment was begun, None for an opening one.
+    """
 
     handle: Handle
     header: SegmentHeader
@@ -152,6 +195,7 @@ class _Place(NamedTuple):
     offset: int
     last_lsn: Lsn
     chain_crc: int
+    opened_by: PendingFrame | None = None
 
 
 class SegmentWriter:
@@ -188,9 +232,10 @@ class SegmentWriter:
         self._uuid = uuid
         self._pool = pool
         self._wall_ns = wall_ns
-        self._next: tuple[str, Handle] = blank
+        self._coming: SegmentHeader | None = None
         self._unsynced = False
-        self._place = self._begin(predecessor, first_lsn)
+        self._place = self._begin(blank, predecessor, first_lsn=first_lsn, by=None)
+        self._coming = None
 
     @property
     def header(self) -> SegmentHeader:
@@ -220,8 +265,8 @@ class SegmentWriter:
         Raises:
             OSError: final: nobody knows what the disk holds now.
         """
-        if frame.rotate and self._place.header.first_lsn != frame.first_lsn:
-            self._rotate(frame.first_lsn)
+        if frame.rotate and self._place.opened_by is not frame:
+            self._rotate(frame)
         if self._unsynced and not relaxed:
             # A durable frame proves that all before it is synced; so it must be.
             self.sync()
@@ -234,20 +279,17 @@ class SegmentWriter:
                 durable_lsn=durable_lsn,
                 wall_ns=self._wall_ns(),
                 chain_crc=place.chain_crc,
-                flags=Flag.RELAXED if relaxed else Flag(0),
+                flags=Flag.RELAXED if relaxed else Flag.NONE,
                 seed=place.seed,
                 offset=place.offset,
             )
         if place.last_lsn < frame.first_lsn:
             write_fully(self._files, place.handle, frame.sealed, offset=place.offset)
             self._unsynced = True
-            self._place = _Place(
-                place.handle,
-                place.header,
-                place.seed,
-                place.offset + len(frame.sealed),
-                frame.last_lsn,
-                chain_of(frame.sealed),
+            self._place = place._replace(
+                offset=place.offset + len(frame.sealed),
+                last_lsn=frame.last_lsn,
+                chain_crc=chain_of(frame.sealed),
             )
 
     def sync(self) -> None:
@@ -278,27 +320,44 @@ class SegmentWriter:
         finally:
             files.close(place.handle)
 
-    def _rotate(self, first_lsn: int) -> None:
+    def _rotate(self, frame: PendingFrame) -> None:
         self.sync()  # in every mode: the new header vouches for the old segment's end
         old = self._place.handle
-        if self._next[1] == old:  # else Ctrl-C left one that was taken
-            self._next = self._pool.take()
-        self._place = self._begin(self.end(), first_lsn)
+        blank = self._pool.take()
+        place = self._begin(blank, self.end(), first_lsn=frame.first_lsn, by=frame)
+        self._place = place
+        self._coming = None
+        self._pool.in_hand = None
+        # A short file has a successor that names its end, so if that one's file is ever
+        # missing, this one's length tells.
+        with contextlib.suppress(OSError):
+            self._files.truncate(old, place.header.predecessor.offset)
         with contextlib.suppress(OSError):
             self._files.close(old)
 
-    def _begin(self, predecessor: SegmentEnd, first_lsn: int) -> _Place:
-        """Make the zero-filled `_next` the last segment, durably under its name."""
-        name, handle = self._next
-        header = SegmentHeader(
-            store_uuid=self._uuid,
-            segment_id=predecessor.segment_id + 1,
-            first_lsn=Lsn(first_lsn),
-            salt=int.from_bytes(self._files.entropy(8), "little"),
-            size_bytes=self._files.size_bytes(handle),
-            created_ns=self._wall_ns(),
-            predecessor=predecessor,
-        )
+    def _begin(
+        self,
+        blank: tuple[str, Handle],
+        predecessor: SegmentEnd,
+        *,
+        first_lsn: int,
+        by: PendingFrame | None,
+    ) -> _Place:
+        """Make the zero-filled `blank` the last segment, durably under its name."""
+        name, handle = blank
+        if self._coming is None:
+            self._coming = SegmentHeader(
+                store_uuid=self._uuid,
+                segment_id=predecessor.segment_id + 1,
+                first_lsn=Lsn(first_lsn),
+                salt=int.from_bytes(self._files.entropy(8), "little"),
+                size_bytes=self._files.size_bytes(handle),
+                created_ns=self._wall_ns(),
+                predecessor=predecessor,
+            )
+        # Else Ctrl-C left it: the file may have its name already, and a named segment's
+        # header may only be written over by the very same bytes.
+        header = self._coming
         write_fully(self._files, handle, header.encode(), offset=0)
         # Synced before it has its name: a named segment always has a header, so a bad
         # one is damage. Named durably before any frame: an acknowledged frame is found.
@@ -315,6 +374,7 @@ class SegmentWriter:
             header,
             header.seed,
             SEGMENT_HEADER_BYTES,
-            Lsn(first_lsn - 1),
+            Lsn(header.first_lsn - 1),
             predecessor.chain_crc,
+            by,
         )
