@@ -706,6 +706,46 @@ def test_going_back_gives_only_what_is_due_at_the_earlier_tick(
     wheel.check()
 
 
+def test_of_what_a_budget_left_going_back_gives_nothing_early(
+    make_wheel: MakeWheel,
+) -> None:
+    wheel = make_wheel()
+    for deadline in (300, 310, 320, 330):
+        wheel.insert(deadline, deadline)
+    assert wheel.advance(600, 1) == [300]
+
+    assert wheel.advance(309) == []
+    assert wheel.advance(310) == [310]
+    wheel.insert(319, 319)
+    assert wheel.advance(318) == []
+    assert wheel.advance(320, 1) == [319]
+    assert wheel.advance(329) == [320]
+    assert wheel.advance(600) == [330]
+    wheel.check()
+
+
+def test_a_sweep_keeps_the_order_of_what_a_budget_left(
+    make_wheel: MakeWheel, rng: random.Random
+) -> None:
+    wheel = make_wheel()
+    timers = [(rng.randrange(256, 512), key) for key in range(3_000)]
+    handles = [wheel.insert(*timer) for timer in timers]
+    assert wheel.advance(600, 1) == [min(timers)[1]]
+    late = [(rng.randrange(256, 512), key) for key in range(3_000, 6_000)]
+    handles += [wheel.insert(*timer) for timer in late]
+    timers += late
+
+    gone = set(rng.sample(range(6_000), 4_500)) | {min(timers)[1]}
+    for key in gone:
+        wheel.cancel(handles[key])
+    wheel.check()
+
+    expected = [key for _, key in sorted(timers) if key not in gone]
+    assert wheel.advance(600, 10) == expected[:10]
+    assert wheel.advance(600) == expected[10:]
+    wheel.check()
+
+
 def test_overdue_timers_fire_by_deadline_then_insertion(
     make_wheel: MakeWheel, rng: random.Random
 ) -> None:
@@ -1097,13 +1137,20 @@ def test_an_argument_that_raises_by_itself_leaves_the_wheel_as_it_was(
         def __index__(self) -> int:
             raise LookupError("of its own")
 
-    wheel = make_wheel()
+    wheel = make_wheel(timers_max=1)  # so that a lost place would be missed
     with pytest.raises(LookupError):
         wheel.insert(1, Broken())  # type: ignore[arg-type]
     with pytest.raises(LookupError):
         wheel.insert(Broken(), 1)  # type: ignore[arg-type]
+    with pytest.raises(TypeError):
+        wheel.insert(1, None)  # type: ignore[arg-type]
+    with pytest.raises(DeadlineError):
+        wheel.insert(2**63, 1)
     wheel.check()
     assert len(wheel) == 0
+
+    wheel.insert(1, 1)
+    assert wheel.advance(1) == [1]
 
 
 @pytest.mark.parametrize("tick", [2**63, 10**30])

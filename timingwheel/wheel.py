@@ -251,9 +251,9 @@ class TimerWheel:
         self._handles[index] = FREE
         if tenant < self._last_generation:  # else the index is worn out: retired
             self._free.append(tenant + NEXT_GENERATION)
-        self._live -= 1
-        self._dead += 1
-        if self._dead > self._live + SWEEP_SLACK:
+        self._live = live = self._live - 1
+        self._dead = dead = self._dead + 1
+        if dead > live + SWEEP_SLACK:
             self._sweep()
         return True
 
@@ -345,12 +345,12 @@ class TimerWheel:
 
         Cost: as of the single inserts, less the calls.
         """
-        deadline_view = _int64_view("deadlines", deadlines)
-        key_view = _int64_view("keys", keys)
-        count = len(deadline_view)
-        if len(key_view) != count:
+        new_ticks = _int64s("deadlines", deadlines)
+        new_keys = _int64s("keys", keys)
+        count = len(new_ticks)
+        if len(new_keys) != count:
             fix = f"pass as many as deadlines ({count})"
-            raise ArgumentError("len(keys)", len(key_view), fix)
+            raise ArgumentError("len(keys)", len(new_keys), fix)
         if len(self._free) < count:
             self._grow(count - len(self._free))
         new = self._free[len(self._free) - count :]
@@ -358,9 +358,7 @@ class TimerWheel:
         del self._free[len(self._free) - count :]
         table, ticks, table_keys = self._handles, self._deadlines, self._keys
         cursor, slots = self._cursor, self._slots
-        for handle, deadline, key in zip(
-            new, deadline_view.tolist(), key_view.tolist(), strict=True
-        ):
+        for handle, deadline, key in zip(new, new_ticks, new_keys, strict=True):
             index = handle & INDEX_MASK
             table[index] = handle
             ticks[index] = deadline
@@ -396,7 +394,7 @@ class TimerWheel:
         table, free, size = self._handles, self._free, len(self._handles)
         last_generation = self._last_generation
         cancelled = 0
-        for handle in _int64_view("handles", handles).tolist():
+        for handle in _int64s("handles", handles):
             index = handle & INDEX_MASK
             if index < size and table[index] == handle:
                 table[index] = FREE
@@ -430,7 +428,8 @@ class TimerWheel:
         if view.readonly:
             raise ArgumentError("out", out, "pass a buffer that can be written to")
         fired = array("q", self.advance(now_tick, len(view)))
-        view[: len(fired)] = fired
+        if fired:  # else `out` may be empty, which cannot be cast
+            view.cast("B")[: len(fired) * view.itemsize] = fired.tobytes()
         return len(fired)
 
     def clear(self) -> int:
@@ -722,8 +721,15 @@ def _refusal(deadline_tick: int, key: int) -> Exception:
     return ArgumentError("key", key, "pass an int64, -2**63 to 2**63 - 1")
 
 
+def _int64s(name: str, buffer: ReadableBuffer) -> array[int]:
+    # A copy costs little, and needs no Python object per item as tolist() does.
+    items = array("q")
+    items.frombytes(_int64_view(name, buffer).tobytes())
+    return items
+
+
 def _int64_view(name: str, buffer: ReadableBuffer) -> memoryview:
-    """Return a view of the buffer's items as int64, or raise and name the argument."""
+    """Return a view of a buffer that holds int64, or raise and name the argument."""
     try:
         view = memoryview(buffer)
     except TypeError:
@@ -735,8 +741,7 @@ def _int64_view(name: str, buffer: ReadableBuffer) -> memoryview:
     # "l" too: it is what NumPy says for int64 where C's long has 8 bytes.
     if view.format.lstrip(native) not in ("q", "l") or view.itemsize != 8:
         fix = "pass signed 64-bit items, such as array('q')"
-        raise ArgumentError(f"{name}'s item format", view.format, fix)
+        raise ArgumentError(f"the item format of {name}", view.format, fix)
     if view.ndim != 1 or not view.contiguous:
         raise ArgumentError(name, buffer, "pass a contiguous one-dimensional buffer")
-    # An empty view cannot be cast.
-    return view.cast("B").cast("q") if view else memoryview(array("q"))
+    return view

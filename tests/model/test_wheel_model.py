@@ -152,6 +152,13 @@ class WheelMachine(RuleBasedStateMachine):
         expected = self.oracle.advance(now, max_fire)
         assert self.wheel.advance(now, max_fire) == expected
 
+    @rule(distance=st.integers(-2, 2), max_fire=budgets)
+    def advance_close_to_the_first(self, distance: int, max_fire: int | None) -> None:
+        # With a budget before it, this goes back among the timers that are due.
+        now = tick((self.oracle.first_deadline() or 0) + distance)
+        expected = self.oracle.advance(now, max_fire)
+        assert self.wheel.advance(now, max_fire) == expected
+
     @rule(distance=near, size=st.integers(0, 40))
     def advance_into(self, distance: int, size: int) -> None:
         now = tick(self.oracle.now_tick + distance)

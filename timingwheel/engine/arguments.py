@@ -18,6 +18,7 @@ from timingwheel.errors import (
     DeadlineError,
     PayloadTooLargeError,
 )
+from wal.log import SEGMENT_SIZE_BYTES_MAX, SEGMENT_SIZE_BYTES_MIN
 
 PAYLOAD_BYTES_MAX: Final = 1 << 20
 BATCH_TIMERS_MAX: Final = 65_536
@@ -49,7 +50,9 @@ def checked_delay_ns(delay: float, argument: str = "delay") -> int:
     return math.ceil(delay * _NS)
 
 
-def checked_deadline_ns(now_ns: int, delay_ns: int, found: object) -> int:
+def checked_deadline_ns(
+    now_ns: int, delay_ns: int, *, found: object, argument: str = "delay"
+) -> int:
     """Return the deadline that a delay leads to.
 
     Raises:
@@ -57,7 +60,7 @@ def checked_deadline_ns(now_ns: int, delay_ns: int, found: object) -> int:
     """
     deadline_ns = now_ns + delay_ns
     if deadline_ns > DEADLINE_MAX_NS:
-        raise DeadlineError("delay", found, _REACH)
+        raise DeadlineError(argument, found, _REACH)
     return deadline_ns
 
 
@@ -120,10 +123,13 @@ def checked_batch(
     """Return the delays in ns and the payloads of one atomic batch.
 
     Raises:
-        ArgumentError: unequal lengths, or an element as in the single form; the
-            argument is named with its place, as in `delays[7]`.
+        ArgumentError: no sequences, unequal lengths, or an element as in the single
+            form; the argument is named with its place, as in `delays[7]`.
         BatchTooLargeError: too many timers, or too many bytes.
     """
+    for argument, value in (("delays", delays), ("payloads", payloads)):
+        if not (hasattr(value, "__len__") and hasattr(value, "__getitem__")):
+            raise ArgumentError(argument, value, "pass a sequence, such as a list")
     if len(delays) != len(payloads):
         raise ArgumentError(
             "payloads",
@@ -166,3 +172,45 @@ def checked_workers(workers: int | None) -> int:
     if type(workers) is not int or not 1 <= workers <= WORKERS_MAX:
         raise ArgumentError("workers", workers, f"pass 1 to {WORKERS_MAX:,}")
     return workers
+
+
+def checked_snapshot_every(size_bytes: int) -> int:
+    """Return how much the log grows at least between two snapshots.
+
+    Raises:
+        ArgumentError: not 1 or more.
+    """
+    if type(size_bytes) is not int or size_bytes < 1:
+        raise ArgumentError("snapshot_every_bytes", size_bytes, "pass 1 byte or more")
+    return size_bytes
+
+
+def check_log_options(
+    *,
+    durability: str,
+    interval_ms: float,
+    segment_size_bytes: int,
+    reserve_bytes: int,
+) -> None:
+    """Refuse options that no log can be opened with.
+
+    Raises:
+        ArgumentError: naming the one that is out of range.
+    """
+    if durability not in ("durable", "interval"):
+        raise ArgumentError("durability", durability, 'pass "durable" or "interval"')
+    if type(interval_ms) not in (int, float) or not 1 <= interval_ms <= 60_000:
+        raise ArgumentError("interval_ms", interval_ms, "pass 1 to 60,000")
+    if (
+        type(segment_size_bytes) is not int
+        or not SEGMENT_SIZE_BYTES_MIN <= segment_size_bytes <= SEGMENT_SIZE_BYTES_MAX
+        or segment_size_bytes % 512
+    ):
+        raise ArgumentError(
+            "segment_size_bytes",
+            segment_size_bytes,
+            f"pass a multiple of 512 from {SEGMENT_SIZE_BYTES_MIN:,} to "
+            f"{SEGMENT_SIZE_BYTES_MAX:,}",
+        )
+    if type(reserve_bytes) is not int or reserve_bytes < 0:
+        raise ArgumentError("reserve_bytes", reserve_bytes, "pass 0 bytes or more")

@@ -24,9 +24,11 @@ from types import TracebackType
 from typing import Final, Self, TypeVar
 
 from timingwheel.clock import Clock, SystemClock
-from timingwheel.engine.arguments import checked_workers
+from timingwheel.engine.arguments import checked_snapshot_every, checked_workers
+from timingwheel.engine.core import CLOSED
 from timingwheel.engine.dispatcher import QUEUE_MAX
 from timingwheel.engine.engine import GRACE_SECONDS
+from timingwheel.engine.loop_commits import LoopCommits
 from timingwheel.engine.opening import open_timers
 from timingwheel.engine.records import TimerId
 from timingwheel.engine.snapshotter import SNAPSHOT_EVERY_BYTES, Snapshotter
@@ -37,7 +39,7 @@ from timingwheel.errors import (
     EngineClosedError,
     TimingWheelError,
 )
-from wal.errors import CommitUnknownError, DiskFullError, WalError
+from wal.errors import DiskFullError, WalError
 from wal.filesystem import FileSystem
 from wal.log import (
     INTERVAL_MS,
@@ -54,57 +56,9 @@ from wal.snapshot import SnapshotInfo
 AsyncHandler = Callable[[int, bytes], Awaitable[object]]
 
 _Result = TypeVar("_Result")
+CANCEL_SECONDS: Final = 1.0
 _REFILL_AT: Final = QUEUE_MAX // 2
 _logger = logging.getLogger("timingwheel")
-
-
-class _Commits:
-    """Futures of one loop that wait for LSNs; one wake-up of the loop per commit."""
-
-    def __init__(self, timers: Timers, loop: asyncio.AbstractEventLoop) -> None:
-        self._core = timers.core
-        self._log = timers.core.log
-        self._loop = loop
-        self._waiting: deque[tuple[int, asyncio.Future[None]]] = deque()
-        self._woken = False
-        self._log.add_listener(self._on_commit)
-
-    async def wait(self, lsn: int) -> None:
-        """Return when `lsn` is as safe as the engine promises."""
-        log = self._log
-        if log.durability == "interval" or log.durable_lsn >= lsn:
-            self._core.commit(lsn)
-            return
-        future: asyncio.Future[None] = self._loop.create_future()
-        self._waiting.append((lsn, future))
-        self._core.commit_soon(lsn)
-        if log.durable_lsn >= lsn or log.failure is not None:
-            self._resolve()  # the commit came before the future was there to see it
-        await future
-
-    def _on_commit(self) -> None:
-        """Have the loop look, once. Called by whichever thread led the commit."""
-        if self._waiting and not self._woken:
-            self._woken = True
-            # A closed loop has nobody left to tell.
-            with contextlib.suppress(RuntimeError):
-                self._loop.call_soon_threadsafe(self._resolve)
-
-    def _resolve(self) -> None:
-        self._woken = False
-        durable_lsn = self._log.durable_lsn
-        failure = self._log.failure
-        still: deque[tuple[int, asyncio.Future[None]]] = deque()
-        for lsn, future in self._waiting:
-            if future.done():
-                continue
-            if lsn <= durable_lsn:
-                future.set_result(None)
-            elif failure is not None:
-                future.set_exception(CommitUnknownError(self._log.path, lsn, failure))
-            else:
-                still.append((lsn, future))
-        self._waiting = still
 
 
 class AsyncTimerEngine:
@@ -147,7 +101,7 @@ class AsyncTimerEngine:
         self._on_fire = on_fire
         self._clock = clock if clock is not None else SystemClock()
         self._workers = checked_workers(workers)
-        self._snapshot_every_bytes = snapshot_every_bytes
+        self._snapshot_every_bytes = checked_snapshot_every(snapshot_every_bytes)
         self._open_timers = functools.partial(
             open_timers,
             path,
@@ -170,10 +124,10 @@ class AsyncTimerEngine:
         """Open the directory, recover, and begin to fire. Raises as TimerEngine."""
         if self._opened is not None:
             return self
-        timers = await asyncio.to_thread(self._open_timers)
+        timers = await self._open_on_a_thread()
         self._loop = asyncio.get_running_loop()
         self._opened = timers
-        self._commits = _Commits(timers, self._loop)
+        self._commits = LoopCommits(timers.core, self._loop)
         self._ticker = Ticker(
             timers.core, self._clock, room=self._room, deliver=self._put
         )
@@ -185,6 +139,17 @@ class AsyncTimerEngine:
             self._snapshotter.start()
         self._ticker.start()
         return self
+
+    async def _open_on_a_thread(self) -> Timers:
+        opening = asyncio.ensure_future(asyncio.to_thread(self._open_timers))
+        try:
+            return await asyncio.shield(opening)
+        except asyncio.CancelledError:
+            # The thread cannot be stopped, and nobody else would ever close its log.
+            await asyncio.wait([opening])
+            if not opening.cancelled() and opening.exception() is None:
+                await asyncio.to_thread(opening.result().core.close)
+            raise
 
     # -- requests ---------------------------------------------------------------------
 
@@ -204,6 +169,7 @@ class AsyncTimerEngine:
 
     async def reschedule(self, timer_id: int, delay: float) -> bool:
         """Give a timer a new delay from now. As TimerEngine.reschedule."""
+        self._require_open()
         return await self._request(lambda timers: timers.reschedule(timer_id, delay))
 
     async def cancel(self, timer_id: int) -> bool:
@@ -211,6 +177,8 @@ class AsyncTimerEngine:
         try:
             return await self._request(lambda timers: timers.cancel(timer_id))
         except EngineClosedError:
+            if not self._closing:
+                raise  # a fork must not take its parent's timer for cancelled
             return False
 
     # -- reading ----------------------------------------------------------------------
@@ -252,7 +220,8 @@ class AsyncTimerEngine:
 
         Args:
             grace: seconds to wait for handlers; those that take longer are cancelled,
-                and their timers delivered again after the next open.
+                and their timers delivered again after the next open. One that does not
+                end then within CANCEL_SECONDS is left behind.
 
         Returns:
             How many timers stay in the directory.
@@ -260,7 +229,7 @@ class AsyncTimerEngine:
         timers = self._opened
         if timers is None:
             return 0
-        if not self._closing:
+        if not self._closing and not timers.core.forked:
             self._closing = True
             self._queue.clear()
             await asyncio.to_thread(self._ticker.stop)
@@ -274,7 +243,7 @@ class AsyncTimerEngine:
                     _logger.warning(
                         "%d handlers still ran after %s s: cancelled", len(late), grace
                     )
-                    await asyncio.wait(late)
+                    await asyncio.wait(late, timeout=CANCEL_SECONDS)
             if self._snapshotter is not None:
                 await asyncio.to_thread(self._snapshotter.stop)
             await asyncio.to_thread(timers.core.close)
@@ -300,10 +269,16 @@ class AsyncTimerEngine:
         return self._opened
 
     async def _add(self, decide: Callable[[Timers], tuple[_Result, int]]) -> _Result:
+        self._require_open()
         core = self._timers.core
         while core.congested:
-            await self._commits.wait(core.log.appended_lsn)
+            # On a thread: in interval mode nothing else here would wait for the disk.
+            await asyncio.to_thread(core.admit)
         return await self._request(decide)
+
+    def _require_open(self) -> None:
+        if self._closing:
+            raise EngineClosedError(CLOSED)
 
     async def _request(
         self, decide: Callable[[Timers], tuple[_Result, int]]
@@ -337,12 +312,14 @@ class AsyncTimerEngine:
                 self._loop.call_soon_threadsafe(self._start_handlers)
 
     def _start_handlers(self) -> None:
-        while self._queue and len(self._tasks) < self._workers and not self._closing:
+        if self._closing:
+            return
+        # One for each timer, while there may be more: those that run may take long.
+        missing = min(len(self._queue), self._workers - len(self._tasks))
+        for _ in range(missing):
             task = self._loop.create_task(self._run_handlers())
             self._tasks.add(task)
             task.add_done_callback(self._tasks.discard)
-            if len(self._tasks) >= len(self._queue):
-                break  # a task empties the queue; more than timers would idle
 
     async def _run_handlers(self) -> None:
         while self._queue and not self._closing:
@@ -360,7 +337,9 @@ class AsyncTimerEngine:
             finish = timers.acknowledge
             try:
                 await self._on_fire(timer_id, payload)
-            except Exception:
+            except (Exception, asyncio.CancelledError) as error:
+                if isinstance(error, asyncio.CancelledError) and _is_cancelled():
+                    raise  # from outside, as by close; else the handler raised it
                 _logger.warning(
                     "the handler of timer %d raised; it is delivered again later",
                     timer_id,
@@ -369,7 +348,7 @@ class AsyncTimerEngine:
                 )
                 finish = timers.redeliver_later
             await self._finish(timer_id, finish)
-        except (WalError, TimingWheelError) as error:
+        except (WalError, TimingWheelError, OSError) as error:
             _logger.warning(
                 "timer %d is not acknowledged: %s",
                 timer_id,
@@ -381,10 +360,16 @@ class AsyncTimerEngine:
         while True:
             try:
                 _, lsn = await self._decide(lambda _: (None, finish(timer_id)))
-            except DiskFullError:
+            except (DiskFullError, OSError):
                 if self._closing:
                     raise
                 await asyncio.to_thread(self._timers.core.wait_for_space)
             else:
                 self._timers.core.commit_soon(lsn)
                 return
+
+
+def _is_cancelled() -> bool:
+    """Return whether somebody cancelled this task."""
+    task = asyncio.current_task()
+    return task is not None and task.cancelling() > 0

@@ -26,13 +26,18 @@ from timingwheel.engine.records import Base, TimerId, clock_stepped
 from timingwheel.engine.state import EngineState
 from timingwheel.engine.timeline import Now
 from timingwheel.engine.volatile import VolatileLog
-from timingwheel.errors import EngineClosedError, EngineFailedError
-from wal.errors import LogClosedError, LogFailedError
+from timingwheel.errors import (
+    EngineClosedError,
+    EngineFailedError,
+    TimingWheelError,
+)
+from wal.errors import LogClosedError, LogFailedError, RecordTooLargeError
 from wal.frame import decode_records, encode_records
 from wal.log import Log, RoomNeededError
 from wal.snapshot import SnapshotInfo
 
 DISK_FULL_RETRY_NS: Final = 1_000_000_000
+CLOSED: Final = "the engine is closed: open a new one"
 
 
 class Due(NamedTuple):
@@ -160,8 +165,10 @@ class EngineCore:
 
     def make_room(self, *, urgent: bool) -> None:
         """Wait until the log has a segment; raises as `submit`."""
-        with _translated():
+        try:
             self._log.make_room(urgent=urgent)
+        except (LogFailedError, LogClosedError) as error:
+            raise _in_engine_words(error) from error
 
     def transact(
         self, decide: Callable[[int], list[bytes]], *, urgent: bool = False
@@ -175,8 +182,11 @@ class EngineCore:
 
     def admit(self) -> None:
         """Wait while too much is un-synced: before `submit` of what adds work."""
-        with _translated():
+        self.require_alive()
+        try:
             self._log.admit()
+        except (LogFailedError, LogClosedError) as error:
+            raise _in_engine_words(error) from error
 
     @property
     def congested(self) -> bool:
@@ -189,8 +199,10 @@ class EngineCore:
         Raises:
             CommitUnknownError: the disk failed before they were.
         """
-        with _translated():
+        try:
             self._log.commit(lsn)
+        except (LogFailedError, LogClosedError) as error:
+            raise _in_engine_words(error) from error
 
     def commit_soon(self, lsn: int) -> None:
         """Have the log's own thread commit, and return at once."""
@@ -203,17 +215,24 @@ class EngineCore:
 
         Raises:
             DiskFullError: firing pauses; what was due stays so.
+            OSError: no segment could be made; likewise.
             EngineFailedError: firing stops.
             CommitUnknownError: likewise.
         """
         while True:
             try:
                 with self.lock:
-                    due, lsn = self._tick(limit)
+                    due, changed = self._tick(limit)
+                    lsn = self._log.appended_lsn
                 break
             except RoomNeededError:
                 self.make_room(urgent=True)
-        if due.timers or due.armed:
+            except RecordTooLargeError:
+                # Small segments hold few events a group: fire fewer at a time.
+                if limit <= 1:
+                    raise
+                limit //= 2
+        if changed:
             self.commit(lsn)
         return due
 
@@ -279,6 +298,11 @@ class EngineCore:
         if failure is not None:
             raise EngineFailedError(_FAILED) from failure
 
+    @property
+    def forked(self) -> bool:
+        """Whether this is the child of a fork, and the engine its parent's."""
+        return self._closed is _FORKED
+
     def check(self) -> None:
         """Assert the invariants. For tests."""
         with self.lock:
@@ -295,20 +319,27 @@ class EngineCore:
         Raises:
             OSError: the disk is full or failed; the engine goes on without it.
             SnapshotDamagedError: it did not come back as written; nothing was dropped.
+            EngineFailedError: the log failed, before or meanwhile.
+            EngineClosedError: the engine was closed meanwhile.
         """
         log = self._log
         assert isinstance(log, Log), "nothing to write without a log"
-        writer = log.begin_snapshot()
         try:
-            for block in dump(self.state, self._owner.dump(), self.lock):
-                writer.add(block)
-                pause()
-            with self.lock:
-                reach_lsn = log.appended_lsn
-            info, _ = log.finish_snapshot(writer, reach_lsn=reach_lsn)
-        except BaseException:
-            writer.abandon()
-            raise
+            writer = log.begin_snapshot()
+            try:
+                with self.lock:
+                    blobs = self._owner.dump()
+                for block in dump(self.state, blobs, self.lock):
+                    writer.add(block)
+                    pause()
+                with self.lock:
+                    reach_lsn = log.appended_lsn
+                info, _ = log.finish_snapshot(writer, reach_lsn=reach_lsn)
+            except BaseException:
+                writer.abandon()
+                raise
+        except (LogFailedError, LogClosedError) as error:
+            raise _in_engine_words(error) from error
         return info
 
     # -- recovery ---------------------------------------------------------------------
@@ -338,10 +369,11 @@ class EngineCore:
     # -- append and apply -------------------------------------------------------------
 
     def _append(self, events: list[bytes], *, urgent: bool) -> None:
-        with _translated():
-            first = self._log.append_group(
-                encode_records(events), len(events), urgent=urgent
-            )
+        body = encode_records(events)
+        try:
+            first = self._log.append_group(body, len(events), urgent=urgent)
+        except (LogFailedError, LogClosedError) as error:
+            raise _in_engine_words(error) from error
         self.state.apply(first, events)
 
     # -- the tick, inside ---------------------------------------------------------------
@@ -355,15 +387,16 @@ class EngineCore:
             self._wake_at_ns = due_ns
             self.wake.notify_all()
 
-    def _tick(self, limit: int) -> tuple[Due, int]:
-        """Decide, append and apply what is due now; the lock is held."""
+    def _tick(self, limit: int) -> tuple[Due, bool]:
+        """Decide, append and apply what is due now; the lock is held.
+
+        Returns:
+            What is due, and whether anything was appended.
+        """
         self.require_alive()
         state = self.state
         now = state.timeline.now(self._clock.read())
-        events: list[bytes] = []
-        step_ns = state.timeline.step_ns(now, state.steps_ns)
-        if step_ns:
-            events.append(clock_stepped(state.steps_ns + step_ns))
+        events = self._step_events(now)
         timers, armed = state.take_due(now, limit)
         due = Due(timers, armed, self._log.next_lsn + len(events), now)
         try:
@@ -376,17 +409,30 @@ class EngineCore:
             raise
         for timer_id in timers:
             assert state.is_settled(timer_id), f"nothing was decided for {timer_id}"
-        return due, self._log.appended_lsn
+        return due, bool(events)
+
+    def _step_events(self, now: Now) -> list[bytes]:
+        """Return the event that the wall clock was set, if it was."""
+        state = self.state
+        step_ns = state.timeline.step_ns(now, state.steps_ns)
+        return [clock_stepped(state.steps_ns + step_ns)] if step_ns else []
 
     # -- the end ----------------------------------------------------------------------
 
     def close(self) -> None:
         """Close the log and refuse all that comes. Idempotent."""
         with self.lock:
-            already, self._closed = self._closed, self._closed or _CLOSED
-        if already is None:
-            _open_cores.discard(self)
-            self._log.close()
+            if self._closed is not None:
+                return
+            if self._log.failure is None:
+                # A step that no tick has seen yet would move delays over the restart.
+                events = self._step_events(self.state.timeline.now(self._clock.read()))
+                with contextlib.suppress(RoomNeededError):
+                    if events:
+                        self._append(events, urgent=True)
+            self._closed = CLOSED
+        _open_cores.discard(self)
+        self._log.close()
 
     def leave_to_parent(self) -> None:
         """In a forked child: the parent owns the engine; every call here raises."""
@@ -398,7 +444,6 @@ class EngineCore:
 
 _AWAKE: Final = -1
 """In place of a time to wake at: the tick thread is awake, or there is none."""
-_CLOSED: Final = "the engine is closed: open a new one"
 _FAILED: Final = (
     "the disk failed and the engine stopped; what was acknowledged is safe. Mend the "
     "disk and open the directory again"
@@ -409,15 +454,11 @@ _FORKED: Final = (
 )
 
 
-@contextlib.contextmanager
-def _translated() -> Iterator[None]:
-    """Say in the engine's words what the log refused."""
-    try:
-        yield
-    except LogFailedError as error:
-        raise EngineFailedError(_FAILED) from error
-    except LogClosedError as error:
-        raise EngineClosedError(_CLOSED) from error
+def _in_engine_words(error: LogFailedError | LogClosedError) -> TimingWheelError:
+    """Return what the log refused as an error of the engine."""
+    if isinstance(error, LogFailedError):
+        return EngineFailedError(_FAILED)
+    return EngineClosedError(CLOSED)
 
 
 _open_cores: weakref.WeakSet[EngineCore] = weakref.WeakSet()

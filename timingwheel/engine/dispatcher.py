@@ -2,7 +2,11 @@
 
 The tick thread only puts; handlers run on workers, at most so many at once, so a slow or
 failing one delays nobody but those who wait for the same pool. Threads start when they
-are needed and stay.
+are needed and end when they have had nothing to do for a while, so an idle engine has
+none to wake.
+
+Workers wait by the engine's clock, so a test that turns a manual one can wait until the
+handlers, too, are done.
 """
 
 from __future__ import annotations
@@ -12,6 +16,7 @@ from collections import deque
 from collections.abc import Callable, Iterable
 from typing import Final
 
+from timingwheel.clock import WAIT_MAX_NS, Clock
 from timingwheel.engine.records import TimerId
 
 QUEUE_MAX: Final = 4_096
@@ -24,6 +29,7 @@ class Dispatcher:
 
     Args:
         deliver: runs one handler to its end; never raises.
+        clock: what idle workers wait by.
         workers: how many may run at once, 1 or more.
         on_space: called by a worker when the queue has drained to half, so that the
             tick thread refills it in one go and not timer by timer.
@@ -33,12 +39,14 @@ class Dispatcher:
     def __init__(
         self,
         deliver: Callable[[TimerId], None],
+        clock: Clock,
         *,
         workers: int,
         on_space: Callable[[], None],
         name: str = "timingwheel-worker",
     ) -> None:
         self._deliver = deliver
+        self._clock = clock
         self._workers = workers
         self._on_space = on_space
         self._name = name
@@ -46,7 +54,9 @@ class Dispatcher:
         self._changed = threading.Condition(mutex)
         self._done = threading.Condition(mutex)
         self._queue: deque[TimerId] = deque()
-        self._threads: list[threading.Thread] = []
+        self._threads: set[threading.Thread] = set()
+        self._started = 0
+        self._checked_in = threading.Semaphore(0)
         self._idle = 0
         self._busy = 0
         self._stopped = False
@@ -67,13 +77,10 @@ class Dispatcher:
             self._changed.notify(wanted)
             missing = min(wanted - self._idle, self._workers - len(self._threads))
             for _ in range(missing):
-                thread = threading.Thread(
-                    target=self._run,
-                    name=f"{self._name}-{len(self._threads)}",
-                    daemon=True,
-                )
-                self._threads.append(thread)
-                thread.start()
+                self._start_worker()
+        for _ in range(missing):
+            # Else the clock does not know the worker yet when the caller rests.
+            self._checked_in.acquire()
 
     def stop(self, grace_s: float) -> bool:
         """Start no more handlers; wait up to `grace_s` for those that run.
@@ -88,23 +95,45 @@ class Dispatcher:
             self._changed.notify_all()
             return self._done.wait_for(lambda: self._busy <= own, timeout=grace_s)
 
+    def _start_worker(self) -> None:
+        thread = threading.Thread(
+            target=self._run, name=f"{self._name}-{self._started}", daemon=True
+        )
+        self._started += 1
+        self._threads.add(thread)
+        thread.start()
+
     def _run(self) -> None:
-        while True:
+        try:
             with self._changed:
-                while not self._queue:
-                    if self._stopped:
-                        return
-                    self._idle += 1
-                    self._changed.wait()
-                    self._idle -= 1
-                timer_id = self._queue.popleft()
-                space = len(self._queue) == _REFILL_AT
-                self._busy += 1
-            if space:
-                self._on_space()
+                self._clock.wait(self._changed, 0)
+        finally:
+            self._checked_in.release()
+        while (timer_id := self._next()) is not None:
             try:
                 self._deliver(timer_id)
             finally:
                 with self._changed:
                     self._busy -= 1
                     self._done.notify_all()
+
+    def _next(self) -> TimerId | None:
+        """Return the next timer, counted as busy; None when the worker is to end."""
+        with self._changed:
+            idle_since_ns: int | None = None
+            while not self._queue:
+                now_ns = self._clock.monotonic_ns()
+                if idle_since_ns is None:
+                    idle_since_ns = now_ns
+                if self._stopped or now_ns - idle_since_ns >= WAIT_MAX_NS:
+                    self._threads.discard(threading.current_thread())
+                    return None
+                self._idle += 1
+                self._clock.wait(self._changed, None)
+                self._idle -= 1
+            self._busy += 1
+            timer_id = self._queue.popleft()
+            space = len(self._queue) == _REFILL_AT
+        if space:
+            self._on_space()
+        return timer_id

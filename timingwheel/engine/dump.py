@@ -35,7 +35,12 @@ _STEPS: Final = struct.Struct("<Bqq")
 
 
 def dump(
-    state: EngineState, owner_blobs: Iterator[bytes], lock: threading.Lock
+    state: EngineState,
+    owner_blobs: Iterator[bytes],
+    lock: threading.Lock,
+    *,
+    slots_a_step: int = SLOTS_A_STEP,
+    block_bytes: int = BLOCK_BYTES,
 ) -> Iterator[bytes]:
     """Yield the blocks of a snapshot, taking the lock for one short step at a time."""
     slot = 0
@@ -45,10 +50,10 @@ def dump(
         with lock:
             if slot >= state.table.slot_count:
                 break
-            part, slot = _pack_rows(state.table, slot)
+            part, slot = _pack_rows(state.table, slot, slots_a_step)
         parts.append(part)
         size += len(part)
-        if size >= BLOCK_BYTES:
+        if size >= block_bytes:
             yield bytes([ROWS]) + b"".join(parts)
             parts, size = [], 0
     if size:
@@ -84,11 +89,11 @@ def load(state: EngineState, block: bytes) -> bytes | None:
     return None
 
 
-def _pack_rows(table: TimerTable, start: int) -> tuple[bytes, int]:
+def _pack_rows(table: TimerTable, start: int, count: int) -> tuple[bytes, int]:
     """Pack rows from a slot on, within the bounds of a step; return the next slot."""
     parts: list[bytes] = []
     size, slot = 0, start
-    stop = min(start + SLOTS_A_STEP, table.slot_count)
+    stop = min(start + count, table.slot_count)
     while slot < stop and size < BYTES_A_STEP:
         for row in table.walk(slot, slot + 1):
             parts.append(_ROW.pack(*row[:6], len(row.payload)) + row.payload)

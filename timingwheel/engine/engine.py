@@ -21,7 +21,8 @@ from types import TracebackType
 from typing import Final, Self
 
 from timingwheel.clock import Clock, SystemClock
-from timingwheel.engine.arguments import checked_workers
+from timingwheel.engine.arguments import checked_snapshot_every, checked_workers
+from timingwheel.engine.core import CLOSED
 from timingwheel.engine.dispatcher import Dispatcher
 from timingwheel.engine.opening import open_timers
 from timingwheel.engine.records import TimerId
@@ -99,10 +100,7 @@ class TimerEngine:
         self._on_fire = on_fire
         self._clock = clock if clock is not None else SystemClock()
         worker_count = checked_workers(workers)
-        if snapshot_every_bytes < 1:
-            raise ArgumentError(
-                "snapshot_every_bytes", snapshot_every_bytes, "pass 1 byte or more"
-            )
+        checked_snapshot_every(snapshot_every_bytes)
         self._timers = open_timers(
             path,
             self._clock,
@@ -118,7 +116,10 @@ class TimerEngine:
         self._log = self._core.log
         self._closing = False
         self._dispatcher = Dispatcher(
-            self._deliver, workers=worker_count, on_space=self._wake_ticker
+            self._deliver,
+            self._clock,
+            workers=worker_count,
+            on_space=self._wake_ticker,
         )
         self._ticker = Ticker(
             self._core,
@@ -171,7 +172,7 @@ class TimerEngine:
 
         Cost: O(1), and one write and sync that all callers of the moment share.
         """
-        self._core.admit()
+        self._admit()
         timer_id, lsn = self._timers.schedule(delay, payload)
         self._core.commit(lsn)
         return timer_id
@@ -187,7 +188,7 @@ class TimerEngine:
         Raises:
             As `schedule`.
         """
-        self._core.admit()
+        self._admit()
         timer_id, lsn = self._timers.schedule_at(wall_ns, payload)
         self._core.commit(lsn)
         return timer_id
@@ -208,7 +209,7 @@ class TimerEngine:
             BatchTooLargeError: split it.
             ArgumentError: naming the place, as in `delays[7]`; and as `schedule`.
         """
-        self._core.admit()
+        self._admit()
         ids, lsn = self._timers.schedule_many(delays, payloads)
         self._core.commit(lsn)
         return ids
@@ -220,6 +221,7 @@ class TimerEngine:
             False, and nothing has changed, if there is no such timer or its handler
             has started.
         """
+        self._require_open()
         done, lsn = self._timers.reschedule(timer_id, delay)
         self._core.commit(lsn)
         return done
@@ -229,7 +231,7 @@ class TimerEngine:
 
         Returns:
             True: it will not be delivered, whatever happens. False: there is no such
-            timer, its handler has started, or the engine is closed.
+            timer, its handler has started, or the engine was closed.
 
         Raises:
             DiskFullError: not even the reserve has room; nothing was changed.
@@ -237,6 +239,8 @@ class TimerEngine:
         try:
             done, lsn = self._timers.cancel(timer_id)
         except EngineClosedError:
+            if not self._closing:
+                raise  # a fork must not take its parent's timer for cancelled
             return False
         self._core.commit(lsn)
         return done
@@ -281,6 +285,10 @@ class TimerEngine:
     def close(self, grace: float = GRACE_SECONDS) -> int:
         """Stop firing, wait for running handlers, and close the log. Idempotent.
 
+        From its beginning on nothing new is scheduled; handlers that still run may
+        cancel, and a timer whose handler raises for that is delivered after the next
+        open. In a forked child it does nothing: the engine is the parent's.
+
         Args:
             grace: seconds to wait for handlers. One that takes longer is left behind;
                 its timer is delivered again after the next open.
@@ -288,7 +296,7 @@ class TimerEngine:
         Returns:
             How many timers stay in the directory.
         """
-        if self._closing:
+        if self._closing or self._core.forked:
             return len(self._core.state.table)
         self._closing = True
         self._ticker.stop()
@@ -310,6 +318,17 @@ class TimerEngine:
     ) -> None:
         self.close()
 
+    # -- inside: requests -------------------------------------------------------------
+
+    def _admit(self) -> None:
+        """Wait until new work may be added; raise if it may not."""
+        self._require_open()
+        self._core.admit()
+
+    def _require_open(self) -> None:
+        if self._closing:
+            raise EngineClosedError(CLOSED)
+
     # -- delivery: on worker threads --------------------------------------------------
 
     def _deliver(self, timer_id: TimerId) -> None:
@@ -320,7 +339,7 @@ class TimerEngine:
             finish = self._timers.acknowledge
             try:
                 self._on_fire(timer_id, payload)
-            except Exception:
+            except BaseException:  # sys.exit() too costs neither worker nor timer
                 _logger.warning(
                     "the handler of timer %d raised; it is delivered again later",
                     timer_id,
@@ -329,7 +348,7 @@ class TimerEngine:
                 )
                 finish = self._timers.redeliver_later
             self._finish(timer_id, finish)
-        except (WalError, TimingWheelError) as error:
+        except (WalError, TimingWheelError, OSError) as error:
             # The engine failed or closed under us: after the next open the timer is
             # delivered again, since nothing durable says that it was.
             _logger.warning(
@@ -344,7 +363,7 @@ class TimerEngine:
         while True:
             try:
                 self._core.commit_soon(finish(timer_id))
-            except DiskFullError:
+            except (DiskFullError, OSError):
                 if self._closing:
                     raise
                 self._core.wait_for_space()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 
 from timingwheel.clock import Clock
+from timingwheel.engine.arguments import check_log_options
 from timingwheel.engine.timers import Timers
 from timingwheel.engine.volatile import MEMORY, VolatileLog
 from timingwheel.errors import ArgumentError
@@ -31,6 +32,14 @@ def open_timers(
     log: Log | VolatileLog
     if not isinstance(path, str | os.PathLike | FileSystem):
         raise ArgumentError("path", path, "pass a directory, or ':memory:'")
+    if path == "":
+        raise ArgumentError("path", path, "name a directory; '.' is the current one")
+    check_log_options(
+        durability=durability,
+        interval_ms=interval_ms,
+        segment_size_bytes=segment_size_bytes,
+        reserve_bytes=reserve_bytes,
+    )
     if path == MEMORY:
         log = VolatileLog()
     else:

@@ -7,8 +7,9 @@ snapshot brought is told by its LSN and skipped.
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Callable, Iterable
+from itertools import islice
+from typing import Final
 
 from timingwheel.clock import Reading
 from timingwheel.engine.records import (
@@ -27,12 +28,16 @@ from timingwheel.errors import TimingWheelError
 
 OwnerApply = Callable[[list[tuple[int, bytes]]], None]
 
+AHEAD_HANDLE: Final = -3
+"""Stands for a wheel handle of a timer that was taken out and then put back."""
+
 
 class EngineState:
     """Timers and clock as the records say. Not thread-safe: the core's lock guards it.
 
-    Invariants: once `begin` was called, a row that waits is in exactly one wheel, a row
-    being delivered in none, and nothing is in a wheel without a row (armed timers apart).
+    Invariants: once `begin` was called, a row that waits is in exactly one wheel or goes
+    ahead of them, a row being delivered is in none, and nothing is in a wheel without a
+    row (armed timers apart).
 
     Attributes:
         table: a row a timer.
@@ -55,7 +60,9 @@ class EngineState:
         self._reach_lsn = reach_lsn
         self._gaps_allowed = gaps_allowed
         self._timeline: Timeline | None = None
-        self._undelivered: deque[TimerId] = deque()
+        self._ahead: dict[TimerId, None] = {}
+        """Due before all that is in the wheels, in order: fired before the restart and
+        never acknowledged, or taken out by a step that failed."""
         self._on_insert: Callable[[int], None] | None = None
 
     # -- the end of recovery ------------------------------------------------------------
@@ -90,7 +97,7 @@ class EngineState:
                 self._put_in_wheel(slot, timer_id)
             else:
                 fired.append((self._due_ns(slot), TimerId(timer_id)))
-        self._undelivered.extend(timer_id for _, timer_id in sorted(fired))
+        self._ahead = {timer_id: None for _, timer_id in sorted(fired)}
         self._on_insert = on_insert
 
     @property
@@ -206,11 +213,13 @@ class EngineState:
             Timers in the order in which they fire, and tokens of armed timers.
         """
         timers: list[TimerId] = []
-        while self._undelivered and len(timers) < limit:
-            timer_id = self._undelivered.popleft()
-            slot = self.table.slot(timer_id)
-            if slot is not None and not self.table.is_waiting(slot):
+        for timer_id in list(islice(self._ahead, limit)):
+            slot = self.slot_of(timer_id)
+            self._take_out_of_wheel(slot, timer_id)
+            if self._may_fire(slot, now):
                 timers.append(timer_id)
+            else:
+                self._put_in_wheel(slot, timer_id)
         elapsed, wall = self.timeline.advance(now, limit - len(timers))
         armed = [~key for key in elapsed if key < 0]
         found = [TimerId(key) for key in elapsed if key > 0]
@@ -223,15 +232,16 @@ class EngineState:
         return timers + found, armed
 
     def put_back(self, timers: list[TimerId], armed: list[int], now: Now) -> None:
-        """Undo `take_due` after a failure, so that nothing is forgotten."""
+        """Undo `take_due` after a failure, so that nothing is forgotten or overtaken."""
+        back: dict[TimerId, None] = {}
         for timer_id in timers:
             slot = self.table.slot(timer_id)
-            if slot is None:
+            if slot is None or self.table.handle(slot) != NO_HANDLE:
                 continue
-            if not self.table.is_waiting(slot):
-                self._undelivered.append(timer_id)
-            elif self.table.handle(slot) == NO_HANDLE:
-                self._put_in_wheel(slot, timer_id)
+            if self.table.is_waiting(slot):
+                self.table.set_handle(slot, AHEAD_HANDLE)
+            back[timer_id] = None
+        self._ahead = back | self._ahead
         for token in armed:
             self.timeline.insert(Base.ELAPSED, now.elapsed_ns, ~token)
 
@@ -246,7 +256,7 @@ class EngineState:
 
     def next_due_ns(self) -> int | None:
         """Return when to look again on the monotonic clock, None if nothing waits."""
-        return 0 if self._undelivered else self.timeline.next_due_ns()
+        return 0 if self._ahead else self.timeline.next_due_ns()
 
     def check(self) -> None:
         """Assert the invariants. For tests."""
@@ -257,12 +267,22 @@ class EngineState:
             in_wheel = self.table.handle(self.slot_of(row.timer_id)) != NO_HANDLE
             assert in_wheel == (row.state == State.WAITING), row
             in_wheels += in_wheel
+        ahead = [self.slot_of(timer_id) for timer_id in self._ahead]
+        in_wheels -= sum(self.table.handle(slot) == AHEAD_HANDLE for slot in ahead)
         assert in_wheels <= len(self.timeline)
 
     # -- inside -------------------------------------------------------------------------
 
     def _due_ns(self, slot: int) -> int:
         return self.timeline.due_ns(self.table.base(slot), self.table.deadline_ns(slot))
+
+    def _may_fire(self, slot: int, now: Now) -> bool:
+        """Return whether a timer is due still: the wall clock may have been set back."""
+        return (
+            not self.table.is_waiting(slot)
+            or self.table.base(slot) == Base.ELAPSED
+            or self.table.deadline_ns(slot) <= now.wall_ns
+        )
 
     def _put_in_wheel(self, slot: int, timer_id: int) -> None:
         base, deadline_ns = self.table.base(slot), self.table.deadline_ns(slot)
@@ -272,6 +292,10 @@ class EngineState:
             self._on_insert(self.timeline.due_ns(base, deadline_ns))
 
     def _take_out_of_wheel(self, slot: int, timer_id: int) -> None:
+        if self._ahead and TimerId(timer_id) in self._ahead:
+            del self._ahead[TimerId(timer_id)]
+            self.table.set_handle(slot, NO_HANDLE)
+            return
         handle = self.table.handle(slot)
         if handle == NO_HANDLE:
             return

@@ -44,6 +44,7 @@ class Ticker:
         self._room = room
         self._deliver = deliver
         self._stopped = False
+        self._checked_in = threading.Event()
         self._thread = threading.Thread(
             target=self._run, name="timingwheel-tick", daemon=True
         )
@@ -51,6 +52,7 @@ class Ticker:
     def start(self) -> None:
         """Begin to tick."""
         self._thread.start()
+        self._checked_in.wait()
 
     def wake(self) -> None:
         """Have it look again now: there is room, or it is to stop."""
@@ -77,22 +79,29 @@ class Ticker:
 
     def _run(self) -> None:
         core = self._core
-        disk_full = False
+        try:
+            with core.lock:
+                # So the clock knows this thread before `start` returns.
+                self._clock.wait(core.wake, 0)
+        finally:
+            self._checked_in.set()
+        paused = False
         while True:
             try:
                 self.tick()
-                disk_full = False
-            except DiskFullError as error:
-                if not disk_full:
+                paused = False
+            except (DiskFullError, OSError) as error:
+                # No segment can be made just now; the log itself has not failed.
+                if not paused:
                     _logger.error("firing pauses: %s", error)  # noqa: TRY400
-                disk_full = True
+                paused = True
             except EngineClosedError:
                 return
             except Exception:
                 # Nothing may end this thread silently: no timer would fire again.
                 _logger.critical("firing stopped for good", exc_info=True)
                 return
-            if disk_full and not self._stopped:
+            if paused and not self._stopped:
                 core.wait_for_space()
                 continue
             with core.lock:

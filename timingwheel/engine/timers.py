@@ -78,7 +78,9 @@ class Timers:
     """
 
     def __init__(self, log: Log | VolatileLog, clock: Clock, *, may_wait: bool) -> None:
-        self._running: set[int] = set()
+        self._running: set[tuple[int, int]] = set()
+        """Timer and attempt. A timer whose handler raised may fire again before the
+        worker has taken the former attempt out of here."""
         self.core = EngineCore(log, self, clock)
         self._submit = self.core.submit if may_wait else self.core.submit_now
 
@@ -88,7 +90,7 @@ class Timers:
         """Make a timer that is due `delay` seconds from now."""
         delay_ns = checked_delay_ns(delay)
         checked_payload(payload)
-        deadline_ns = checked_deadline_ns(self.core.elapsed_ns(), delay_ns, delay)
+        deadline_ns = checked_deadline_ns(self.core.elapsed_ns(), delay_ns, found=delay)
         return self._make([timer_scheduled(Base.ELAPSED, deadline_ns, payload)])
 
     def schedule_at(self, wall_ns: int, payload: bytes) -> tuple[TimerId, int]:
@@ -104,7 +106,10 @@ class Timers:
         delays_ns, payloads = checked_batch(delays, payloads)
         now_ns = self.core.elapsed_ns()
         if delays_ns:
-            checked_deadline_ns(now_ns, max(delays_ns), max(delays))
+            last = max(range(len(delays_ns)), key=delays_ns.__getitem__)
+            checked_deadline_ns(
+                now_ns, delays_ns[last], found=delays[last], argument=f"delays[{last}]"
+            )
         first, lsn = self._make(
             [
                 timer_scheduled(Base.ELAPSED, now_ns + delay_ns, payload)
@@ -117,7 +122,7 @@ class Timers:
         """Give a timer that no handler has yet a new delay; False if there is none."""
         checked_timer_id(timer_id)
         delay_ns = checked_delay_ns(delay)
-        deadline_ns = checked_deadline_ns(self.core.elapsed_ns(), delay_ns, delay)
+        deadline_ns = checked_deadline_ns(self.core.elapsed_ns(), delay_ns, found=delay)
 
         def decide(_: int) -> list[bytes]:
             slot = self._slot_before_start(timer_id)
@@ -156,39 +161,45 @@ class Timers:
         with core.lock:
             core.require_alive()
             slot = core.state.table.slot(timer_id)
-            if (
-                slot is None
-                or core.state.table.is_waiting(slot)
-                or timer_id in self._running
-            ):
+            if slot is None or core.state.table.is_waiting(slot):
                 return None
-            self._running.add(timer_id)
+            delivery = timer_id, core.state.table.attempt(slot)
+            if delivery in self._running:
+                return None
+            self._running.add(delivery)
             return core.state.table.payload(slot)
 
     def acknowledge(self, timer_id: int) -> int:
         """Remove a timer whose handler returned. Returns the LSN to be committed."""
-        lsn = self._submit(lambda _: [timer_acknowledged(timer_id)], urgent=True)
-        self._running.discard(timer_id)
-        return lsn
+        return self._end(timer_id, lambda _: timer_acknowledged(timer_id))
 
     def redeliver_later(self, timer_id: int) -> int:
         """Have a timer whose handler raised wait for its next delivery."""
 
+        def again(attempt: int) -> bytes:
+            return timer_rescheduled(
+                timer_id,
+                base=Base.ELAPSED,
+                deadline_ns=self.core.elapsed_ns() + backoff_ns(attempt),
+                attempt=attempt,
+            )
+
+        return self._end(timer_id, again)
+
+    def _end(self, timer_id: int, event_of: Callable[[int], bytes]) -> int:
+        """End a delivery by the event for its attempt."""
+        attempt = 0
+
         def decide(_: int) -> list[bytes]:
-            slot = self.core.state.table.slot(timer_id)
-            assert slot is not None
-            attempt = self.core.state.table.attempt(slot)
-            return [
-                timer_rescheduled(
-                    timer_id,
-                    base=Base.ELAPSED,
-                    deadline_ns=self.core.elapsed_ns() + backoff_ns(attempt),
-                    attempt=attempt,
-                )
-            ]
+            nonlocal attempt
+            table = self.core.state.table
+            slot = table.slot(timer_id)
+            assert slot is not None, f"timer {timer_id} went while its handler ran"
+            attempt = table.attempt(slot)
+            return [event_of(attempt)]
 
         lsn = self._submit(decide, urgent=True)
-        self._running.discard(timer_id)
+        self._running.discard((timer_id, attempt))
         return lsn
 
     # -- reading: may show what is not durable yet ----------------------------------------
@@ -241,11 +252,11 @@ class Timers:
         """Yield nothing: all state is in the timers."""
         return iter(())
 
-    def load(self, blob: bytes) -> None:
+    def load(self, blob: bytes) -> None:  # noqa: ARG002 - whatever it says
         """Refuse blobs of other owners, as `apply` does."""
         raise ArgumentError(
             "path",
-            f"a snapshot with {len(blob)} bytes of another owner",
+            "a snapshot of another owner",
             "this directory belongs to a scheduler: open it with Scheduler",
         )
 
@@ -280,9 +291,9 @@ class Timers:
         slot = table.slot(timer_id)
         if slot is None:
             return None
-        if timer_id in self._running and not table.is_waiting(slot):
-            return None
-        return slot
+        if table.is_waiting(slot):
+            return slot
+        return None if (timer_id, table.attempt(slot)) in self._running else slot
 
     def _walk(self) -> Iterator[Timer]:
         core, slot = self.core, 0

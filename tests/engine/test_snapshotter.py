@@ -1,0 +1,220 @@
+"""When a snapshot is written, and that one that fails costs nothing."""
+
+from __future__ import annotations
+
+import errno
+import logging
+import threading
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from tests.engine.stage import PATIENCE_S, SMALL, CountingClock, Door
+from timingwheel.engine.snapshotter import Snapshotter
+from timingwheel.engine.timers import Timers
+from wal.filesystem import Handle
+from wal.log import Log
+from wal.testing import MemoryFileSystem
+
+EVERY_BYTES = 20_000
+
+
+class SnapDisk(MemoryFileSystem):
+    """A disk that tells when a snapshot's name or its end came, and can hold one up."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.named = threading.Semaphore(0)
+        self.given_up = threading.Semaphore(0)
+        self.gate: Door | None = None
+
+    def create(self, name: str) -> Handle:
+        if self.gate is not None and name == "snapshot.tmp":
+            self.gate()
+        return super().create(name)
+
+    def rename(self, old: str, new: str) -> None:
+        super().rename(old, new)
+        if new.endswith(".snap"):
+            self.named.release()
+
+    def unlink(self, name: str) -> None:
+        super().unlink(name)
+        if name == "snapshot.tmp":
+            self.given_up.release()
+
+    @property
+    def snapshots(self) -> list[str]:
+        return [name for name in self.names() if name.endswith(".snap")]
+
+
+class Stage:
+    """Timers whose log grows by what the test schedules."""
+
+    def __init__(
+        self, disk: MemoryFileSystem, clock: CountingClock, every_bytes: int
+    ) -> None:
+        log = Log.open(disk, wall_ns=clock.wall_ns, **SMALL)
+        self.timers = Timers(log, clock, may_wait=True)
+        self.core, self.log = self.timers.core, log
+        self.snapshotter = Snapshotter(self.core, log, every_bytes=every_bytes)
+
+    def grow(self, size_bytes: int) -> None:
+        for _ in range(max(1, size_bytes // 1_000)):
+            self.core.commit(self.timers.schedule(99, bytes(min(size_bytes, 1_000)))[1])
+
+
+@pytest.fixture
+def snap_disk() -> SnapDisk:
+    return SnapDisk()
+
+
+MakeStage = Callable[..., Stage]
+
+
+@pytest.fixture
+def make(snap_disk: SnapDisk, clock: CountingClock) -> Iterator[MakeStage]:
+    stages: list[Stage] = []
+
+    def make_one(
+        disk: MemoryFileSystem = snap_disk, every_bytes: int = EVERY_BYTES
+    ) -> Stage:
+        stages.append(Stage(disk, clock, every_bytes))
+        return stages[-1]
+
+    yield make_one
+    for stage in stages:
+        stage.snapshotter.stop()
+        stage.core.close()
+
+
+def happened(event: threading.Semaphore) -> bool:
+    return event.acquire(timeout=PATIENCE_S)
+
+
+def test_a_snapshot_is_written_when_the_log_has_grown_enough(
+    make: MakeStage, snap_disk: SnapDisk
+) -> None:
+    stage = make()
+    stage.snapshotter.start()
+    stage.grow(EVERY_BYTES - 2_000)
+    assert not stage.snapshotter._wanted
+    assert snap_disk.snapshots == []
+    stage.grow(5_000)
+    assert happened(snap_disk.named)
+
+
+def test_the_next_one_waits_for_twice_the_size_of_the_last(
+    make: MakeStage, snap_disk: SnapDisk
+) -> None:
+    """It costs as much as the live state, however short `every_bytes` is."""
+    stage = make(every_bytes=1)
+    stage.grow(50_000)
+    info = stage.snapshotter.write()
+    assert info.size_bytes > 50_000
+    stage.snapshotter.start()
+    stage.grow(90_000)
+    assert not stage.snapshotter._wanted
+    assert len(snap_disk.snapshots) == 1
+    stage.grow(20_000)
+    assert happened(snap_disk.named)
+    assert happened(snap_disk.named)
+
+
+def test_a_log_that_was_long_at_open_gets_one_at_once(
+    make: MakeStage, snap_disk: SnapDisk, clock: CountingClock
+) -> None:
+    first = make()
+    first.grow(EVERY_BYTES + 2_000)
+    first.core.close()
+    stage = make()
+    assert stage.core.replayed_bytes > EVERY_BYTES
+    stage.snapshotter.start()
+    assert happened(snap_disk.named)
+
+
+def test_one_that_finds_the_disk_full_is_given_up_and_tried_again_later(
+    make: MakeStage, snap_disk: SnapDisk, caplog: pytest.LogCaptureFixture
+) -> None:
+    stage = make()
+    stage.snapshotter.start()
+    snap_disk.fail("pwrite", errno.ENOSPC, name="snapshot.tmp", after=2)
+    stage.grow(EVERY_BYTES + 2_000)
+    assert happened(snap_disk.given_up)
+    stage.grow(10_000)
+    assert snap_disk.snapshots == []
+    stage.grow(EVERY_BYTES)
+    assert happened(snap_disk.named)
+    assert [record.levelno for record in caplog.records] == [logging.WARNING]
+    assert "a snapshot failed and will be tried again" in caplog.text
+    assert "No space" in caplog.text
+
+
+def test_stopping_gives_up_what_is_being_written(
+    make: MakeStage, snap_disk: SnapDisk
+) -> None:
+    stage = make()
+    gate = snap_disk.gate = Door()
+    stage.snapshotter.start()
+    stage.grow(EVERY_BYTES + 2_000)
+    gate.await_somebody()
+    stopping = threading.Thread(target=stage.snapshotter.stop)
+    stopping.start()
+    assert stage.snapshotter._stopped.wait(PATIENCE_S)
+    gate.open()
+    stopping.join(PATIENCE_S)
+    assert snap_disk.snapshots == []
+    assert "snapshot.tmp" not in snap_disk.names()
+
+
+def test_a_failed_log_ends_it_quietly(
+    make: MakeStage, snap_disk: SnapDisk, caplog: pytest.LogCaptureFixture
+) -> None:
+    stage = make()
+    gate = snap_disk.gate = Door()
+    stage.snapshotter.start()
+    stage.grow(EVERY_BYTES + 2_000)
+    gate.await_somebody()
+    snap_disk.fail("datasync", errno.EIO)
+    with pytest.raises(Exception, match="disk failed"):
+        stage.grow(1)
+    gate.open()
+    stage.snapshotter._thread.join(PATIENCE_S)
+    assert not stage.snapshotter._thread.is_alive()
+    assert caplog.records == []
+
+
+def test_callers_and_the_thread_write_one_at_a_time(
+    make: MakeStage, snap_disk: SnapDisk
+) -> None:
+    stage = make()
+    gate = snap_disk.gate = Door()
+    stage.snapshotter.start()
+    stage.grow(EVERY_BYTES + 2_000)
+    gate.await_somebody()
+    caller = threading.Thread(target=stage.snapshotter.write)
+    caller.start()
+    gate.open()
+    caller.join(PATIENCE_S)
+    assert happened(snap_disk.named)
+    assert happened(snap_disk.named)
+
+
+def test_the_engine_goes_on_while_one_is_written(
+    make: MakeStage, snap_disk: SnapDisk, clock: CountingClock
+) -> None:
+    stage = make()
+    stage.grow(30_000)
+    gate = snap_disk.gate = Door()
+    stage.snapshotter.start()
+    gate.await_somebody()
+    stage.grow(30_000)
+    stage.core.commit(stage.timers.cancel(1)[1])
+    gate.open()
+    assert happened(snap_disk.named)
+    heir = Timers(
+        Log.open(snap_disk.killed(), wall_ns=clock.wall_ns, background=False, **SMALL),
+        clock,
+        may_wait=True,
+    )
+    assert heir.core.state.table.timer_ids() == stage.core.state.table.timer_ids()

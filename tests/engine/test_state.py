@@ -1,0 +1,267 @@
+"""What the records add up to, and what of them a fuzzy snapshot makes superfluous."""
+
+from __future__ import annotations
+
+import pytest
+
+from timingwheel.clock import Reading
+from timingwheel.engine.records import (
+    Base,
+    TimerId,
+    clock_stepped,
+    timer_acknowledged,
+    timer_cancelled,
+    timer_fired,
+    timer_rescheduled,
+    timer_scheduled,
+)
+from timingwheel.engine.state import EngineState
+from timingwheel.engine.table import NO_HANDLE, State
+from timingwheel.engine.timeline import TICK_NS, Now
+from timingwheel.errors import TimingWheelError
+
+WALL_NS = 1_700_000_000 * 10**9
+READING = Reading(WALL_NS, 55 * 10**9)
+SECOND_NS = 10**9
+
+
+class Stage:
+    """A state with the owner's records and the wake-ups that it asked for."""
+
+    def __init__(self, *, reach_lsn: int = 0, gaps_allowed: bool = False) -> None:
+        self.owned: list[list[tuple[int, bytes]]] = []
+        self.woken_ns: list[int] = []
+        self.state = EngineState(
+            self.owned.append, reach_lsn=reach_lsn, gaps_allowed=gaps_allowed
+        )
+
+    def begin(self, last_wall_ns: int = WALL_NS) -> EngineState:
+        self.state.begin(
+            READING, last_wall_ns=last_wall_ns, on_insert=self.woken_ns.append
+        )
+        return self.state
+
+    def now(self, passed_s: float = 0, *, step_ns: int = 0) -> Now:
+        passed_ns = int(passed_s * SECOND_NS)
+        return self.state.timeline.now(
+            Reading(
+                READING.wall_ns + passed_ns + step_ns, READING.monotonic_ns + passed_ns
+            )
+        )
+
+    def due(self, passed_s: float = 0, limit: int = 1000) -> list[int]:
+        return [*self.state.take_due(self.now(passed_s), limit)[0]]
+
+
+@pytest.fixture
+def stage() -> Stage:
+    return Stage()
+
+
+def delay(seconds: float, payload: bytes = b"") -> bytes:
+    return timer_scheduled(Base.ELAPSED, WALL_NS + int(seconds * SECOND_NS), payload)
+
+
+def moved(timer_id: int, seconds: float, *, attempt: int = 0) -> bytes:
+    return timer_rescheduled(
+        timer_id,
+        base=Base.ELAPSED,
+        deadline_ns=WALL_NS + int(seconds * SECOND_NS),
+        attempt=attempt,
+    )
+
+
+def test_a_timers_id_is_the_number_of_its_record(stage: Stage) -> None:
+    stage.state.apply(7, [delay(1, b"a"), delay(2, b"b")])
+    row = stage.state.table.row(stage.state.slot_of(8))
+    assert (row.timer_id, row.last_lsn, row.payload) == (8, 8, b"b")
+    assert stage.state.table.timer_ids() == [7, 8]
+
+
+def test_each_record_changes_its_timer(stage: Stage) -> None:
+    state = stage.begin()
+    state.apply(1, [delay(1), delay(1), delay(1)])
+    assert stage.due(2) == [1, 2, 3]
+    state.apply(4, [timer_fired(1, 1), timer_fired(2, 1), timer_cancelled(3)])
+    state.check()
+    assert state.table.row(state.slot_of(1)).state == State.FIRED
+    assert state.table.attempt(state.slot_of(1)) == 1
+    state.apply(7, [timer_acknowledged(1), moved(2, 9, attempt=1)])
+    state.check()
+    row = state.table.row(state.slot_of(2))
+    assert (row.state, row.attempt, row.last_lsn) == (State.WAITING, 1, 8)
+    assert state.table.timer_ids() == [2]
+    assert stage.due(8.9) == []
+    assert stage.due(9.1) == [2]
+
+
+def test_a_reschedule_takes_the_timer_out_of_the_wheel_it_is_in(stage: Stage) -> None:
+    state = stage.begin()
+    state.apply(1, [timer_scheduled(Base.WALL, WALL_NS + SECOND_NS, b""), moved(1, 5)])
+    assert len(state.timeline) == 1
+    assert stage.due(4.9) == []
+    assert stage.due(5.1) == [1]
+    assert stage.due(9) == []
+
+
+def test_each_new_deadline_is_told_on_the_monotonic_clock(stage: Stage) -> None:
+    state = stage.begin()
+    state.apply(1, [delay(1), moved(1, 3)])
+    assert [
+        round((ns - READING.monotonic_ns) / SECOND_NS) for ns in stage.woken_ns
+    ] == [
+        1,
+        3,
+    ]
+
+
+def test_the_sum_of_the_steps_is_the_last_one_logged(stage: Stage) -> None:
+    stage.state.apply(1, [clock_stepped(5), clock_stepped(-7)])
+    assert (stage.state.steps_ns, stage.state.steps_lsn) == (-7, 2)
+    stage.state.apply(1, [clock_stepped(5)])  # replayed over a newer snapshot
+    assert (stage.state.steps_ns, stage.state.steps_lsn) == (-7, 2)
+
+
+def test_the_owners_records_come_in_runs_and_in_order_with_ours(stage: Stage) -> None:
+    a, b, c = bytes([64, 1]), bytes([200, 2]), bytes([64, 3])
+    stage.state.apply(1, [a, b, delay(1), c])
+    assert stage.owned == [[(1, a), (2, b)], [(4, c)]]
+
+
+def test_a_record_that_the_snapshot_has_already_is_skipped() -> None:
+    stage = Stage(reach_lsn=10)
+    table = stage.state.table
+    slot = table.insert(
+        2, last_lsn=6, deadline_ns=99, base=Base.WALL, payload=b"s", attempt=3
+    )
+    stage.state.apply(2, [delay(1, b"old"), moved(2, 5), moved(2, 6)])
+    assert table.row(slot).last_lsn == 6
+    assert table.payload(slot) == b"s"
+    stage.state.apply(7, [moved(2, 7, attempt=4)])
+    assert (table.row(slot).last_lsn, table.attempt(slot)) == (7, 4)
+
+
+def test_up_to_where_a_snapshot_reaches_a_change_may_find_its_timer_gone() -> None:
+    stage = Stage(reach_lsn=10)
+    stage.state.apply(9, [timer_cancelled(1), timer_acknowledged(2)])
+    with pytest.raises(TimingWheelError, match=r"LSN 11 changes timer 1\b.*report"):
+        stage.state.apply(11, [timer_fired(1, 1)])
+
+
+def test_a_repaired_store_may_miss_timers() -> None:
+    stage = Stage(gaps_allowed=True)
+    stage.state.apply(11, [timer_fired(1, 1), moved(2, 1), timer_cancelled(3)])
+    assert len(stage.state.table) == 0
+
+
+@pytest.mark.parametrize("kind", [0, 7, 63])
+def test_a_record_of_an_unknown_kind_is_refused(stage: Stage, kind: int) -> None:
+    with pytest.raises(TimingWheelError, match=f"LSN 5 has kind {kind}.*version"):
+        stage.state.apply(5, [bytes([kind]) + bytes(16)])
+
+
+def test_what_was_fired_comes_first_then_the_overdue_in_order(stage: Stage) -> None:
+    """Fired before the restart and never acknowledged; then (deadline, id)."""
+    stage.state.apply(1, [delay(s) for s in (-10, -30, -20, -20, -50, -40, 60)])
+    stage.state.apply(8, [timer_fired(1, 1), timer_fired(4, 1)])
+    stage.begin(last_wall_ns=WALL_NS - 100 * SECOND_NS)
+    assert stage.state.next_due_ns() == 0
+    assert stage.due(0, limit=3) == [4, 1, 5]
+    assert stage.due(0) == [6, 2, 3]
+    assert stage.due(61) == [7]
+
+
+def test_what_was_taken_out_and_put_back_is_overtaken_by_nobody(stage: Stage) -> None:
+    state = stage.state
+    state.apply(1, [delay(-9), *[delay(1)] * 6, timer_fired(1, 1)])
+    stage.begin()
+    now = stage.now(2)
+    timers, armed = state.take_due(now, 4)
+    assert [*timers] == [1, 2, 3, 4]
+    state.put_back(timers, armed, now)
+    state.check()
+    assert state.next_due_ns() == 0
+    assert stage.due(2, limit=3) == [1, 2, 3]
+    assert stage.due(2) == [4, 5, 6, 7]
+
+
+def test_what_was_put_back_can_be_cancelled_and_moved(stage: Stage) -> None:
+    state = stage.begin()
+    state.apply(1, [delay(1)] * 4)
+    now = stage.now(2)
+    state.put_back(*state.take_due(now, 9), now)
+    state.apply(5, [timer_cancelled(1), moved(3, 50)])
+    state.check()
+    assert stage.due(2) == [2, 4]
+    assert stage.due(51) == [3]
+
+
+def test_a_wall_timer_that_was_put_back_waits_again_if_the_clock_is_set_back(
+    stage: Stage,
+) -> None:
+    state = stage.begin()
+    state.apply(1, [timer_scheduled(Base.WALL, WALL_NS + SECOND_NS, b"")])
+    now = stage.now(2)
+    state.put_back(*state.take_due(now, 9), now)
+    back = stage.now(3, step_ns=-10 * SECOND_NS)
+    assert state.take_due(back, 9) == ([], [])
+    state.check()
+    assert state.take_due(stage.now(11.1, step_ns=-10 * SECOND_NS), 9) == ([1], [])
+
+
+def test_an_undelivered_timer_that_is_moved_fires_at_its_new_deadline_alone(
+    stage: Stage,
+) -> None:
+    stage.state.apply(1, [delay(-1), delay(-1)])
+    stage.state.apply(3, [timer_fired(1, 1), timer_fired(2, 1)])
+    state = stage.begin()
+    state.apply(5, [moved(1, 5, attempt=1), timer_cancelled(2)])
+    assert stage.due(4) == []
+    assert stage.due(6) == [1]
+
+
+def test_armed_timers_come_as_tokens_beside_the_others(stage: Stage) -> None:
+    state = stage.begin()
+    deadline_ns = WALL_NS + SECOND_NS
+    state.apply(1, [delay(1)])
+    for token in (0, 5, 2**63 - 1):
+        state.timeline.insert(Base.ELAPSED, deadline_ns, ~token)
+    now = stage.now(2)
+    assert state.take_due(now, 9) == ([TimerId(1)], [0, 5, 2**63 - 1])
+    state.put_back([TimerId(1)], [0, 5], now)
+    state.check()
+    assert state.take_due(stage.now(2.1), 9) == ([TimerId(1)], [0, 5])
+
+
+def test_two_wheels_timers_come_merged_by_deadline(stage: Stage) -> None:
+    state = stage.begin()
+    for seconds in (5, 1, 3):
+        state.apply(2 * seconds, [delay(seconds)])
+        wall = timer_scheduled(Base.WALL, WALL_NS + (seconds + 1) * SECOND_NS, b"")
+        state.apply(2 * seconds + 1, [wall])
+    assert stage.due(10) == [2, 3, 6, 7, 10, 11]
+
+
+def test_a_timer_taken_out_is_settled_once_something_became_of_it(stage: Stage) -> None:
+    state = stage.begin()
+    state.apply(1, [delay(1)] * 3)
+    assert stage.due(2) == [1, 2, 3]
+    assert not any(state.is_settled(timer_id) for timer_id in (1, 2, 3))
+    state.apply(4, [timer_fired(1, 1), moved(2, 9), timer_cancelled(3)])
+    assert all(state.is_settled(timer_id) for timer_id in (1, 2, 3))
+
+
+def test_check_sees_a_waiting_timer_in_no_wheel(stage: Stage) -> None:
+    state = stage.begin()
+    state.apply(1, [delay(1)])
+    state.check()
+    state.table.set_handle(state.slot_of(1), NO_HANDLE)
+    with pytest.raises(AssertionError):
+        state.check()
+
+
+def test_a_tick_is_what_a_deadline_may_be_late(stage: Stage) -> None:
+    state = stage.begin()
+    state.apply(1, [timer_scheduled(Base.ELAPSED, WALL_NS + 1, b"")])
+    assert stage.due(0) == []
+    assert [*state.take_due(stage.now(TICK_NS / SECOND_NS), 9)[0]] == [1]
