@@ -10,12 +10,14 @@ from timingwheel.engine.timers import Timer
 from timingwheel.errors import (
     ArgumentError,
     BatchTooLargeError,
+    CronError,
     DeadlineError,
     EngineClosedError,
     EngineFailedError,
     PayloadTooLargeError,
     TimingWheelError,
 )
+from timingwheel.jobs.cron import Cron
 from timingwheel.wheel import TimerWheel
 from wal.errors import (
     CommitUnknownError,
@@ -33,6 +35,8 @@ __all__ = [
     "BatchTooLargeError",
     "Clock",
     "CommitUnknownError",
+    "Cron",
+    "CronError",
     "DeadlineError",
     "DiskFullError",
     "EngineClosedError",

@@ -9,16 +9,21 @@ has its own family in wal.errors.
 from __future__ import annotations
 
 import reprlib
+from functools import partial
+from typing import Final
 
 __all__ = [
     "ArgumentError",
     "BatchTooLargeError",
+    "CronError",
     "DeadlineError",
     "EngineClosedError",
     "EngineFailedError",
     "PayloadTooLargeError",
     "TimingWheelError",
 ]
+
+_TEXT_CHARS_SHOWN: Final = 100
 
 
 class TimingWheelError(Exception):
@@ -94,3 +99,58 @@ class EngineFailedError(TimingWheelError):
     promised, fired or read. Look at the cause (__cause__), mend the disk, and open the
     directory again: recovery then tells exactly what was kept.
     """
+
+
+class CronError(TimingWheelError, ValueError):
+    """The caller passed a cron expression that cannot be meant, or that never comes.
+
+    Correct the piece that the message names. `code` is for programs and never changes:
+    "bad-fields" (how many there are), "bad-value", "bad-range", "bad-step", "bad-nth"
+    (`MON#0`), "bad-hash" (`H`), "bad-macro" (`@...`), "never-matches" (30 February).
+
+    Attributes:
+        expression: the whole text that was passed.
+        field: the name of the field, such as "minute"; "whole" for all of them.
+        piece: the item of that field, as it was read; "" for all of it.
+        code: the kind of fault, one of those above.
+        found: what is wrong with it, as a phrase for the message.
+        fix: what to write instead, as a phrase for the message.
+    """
+
+    def __init__(
+        self,
+        expression: str,
+        field: str,
+        *,
+        piece: str,
+        code: str,
+        found: str,
+        fix: str,
+    ) -> None:
+        super().__init__(expression, field, piece, code, found, fix)
+        self.expression = expression
+        self.field = field
+        self.piece = piece
+        self.code = code
+        self.found = found
+        self.fix = fix
+
+    def __reduce__(self) -> tuple[object, ...]:
+        # Exceptions are pickled by position, and these are not all to be passed so.
+        facts = {"piece": self.piece, "code": self.code, "found": self.found}
+        again = partial(CronError, self.expression, self.field, fix=self.fix, **facts)
+        return again, ()
+
+    def __str__(self) -> str:
+        where = f"cron {_shortened(self.expression)}"
+        if self.field != "whole":
+            where += f", {self.field} field"
+        if self.piece:
+            where += f": {_shortened(self.piece)}"
+        return f"{where} {self.found}: {self.fix}"
+
+
+def _shortened(text: str) -> str:
+    # Long enough for every expression that a person writes.
+    kept = text if len(text) <= _TEXT_CHARS_SHOWN else f"{text[:_TEXT_CHARS_SHOWN]}..."
+    return ascii(kept)

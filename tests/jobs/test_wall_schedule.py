@@ -1,0 +1,346 @@
+"""Gaps and overlaps: every zone and every change of offset against brute force."""
+
+from __future__ import annotations
+
+import random
+import zoneinfo
+from datetime import UTC, datetime, timedelta, tzinfo
+from functools import cache
+from itertools import pairwise
+
+import pytest
+
+from tests.jobs.oracle import (
+    DAY,
+    POLICIES,
+    Plan,
+    changes,
+    firings,
+    mark_of,
+    random_plan,
+)
+from timingwheel.errors import ArgumentError
+from timingwheel.jobs.cron import Cron
+from timingwheel.jobs.cron_fields import parse
+from timingwheel.jobs.cron_times import CronTimes
+from timingwheel.jobs.schedule import NS, instant_ns
+from timingwheel.jobs.wall_schedule import WallSchedule
+from timingwheel.jobs.zones import DST_SHIFT_END_S, Zone, zone_named
+
+SHARDS = 16
+AROUND = timedelta(days=2)
+CHUNK_S = 1 << 25
+ZONES = sorted(zoneinfo.available_timezones() - {"localtime", "Factory"})
+
+
+class Bare(WallSchedule):
+    """The rule alone."""
+
+    def explain(self) -> str:
+        return self.clock_words()
+
+
+def check(
+    plan: Plan, zone: tzinfo, near: datetime, *, rng: random.Random, ours: Zone
+) -> None:
+    """Compare all that a schedule answers within two days of a moment."""
+    start, end = near - AROUND, near + AROUND
+    fields = parse(plan.expression, None)
+    times = CronTimes(
+        fields.seconds,
+        fields.minutes,
+        hours=fields.hours,
+        days=fields.days,
+        years=fields.years,
+    )
+    for (gap, overlap), expected in firings(plan, zone, start, end).items():
+        schedule = Bare(
+            times, ours, gap=gap, overlap=overlap, follows_clock=plan.follows_clock
+        )
+        story = f"{plan.expression} {ours.name} {near} gap={gap} overlap={overlap}"
+        assert fields.follows_clock == plan.follows_clock, story
+        check_answers(schedule, expected, start, end=end, rng=rng, story=story)
+        found = schedule.between_ns(ns(start), ns(end), limit=10_000)
+        marks = [mark_of(plan, zone, moment) for moment in expected]
+        assert [firing.mark for firing in found] == marks, story
+        if plan.follows_clock:
+            break  # the policies have no say
+
+
+def check_answers(
+    schedule: WallSchedule,
+    expected: list[datetime],
+    start: datetime,
+    *,
+    end: datetime,
+    rng: random.Random,
+    story: str,
+) -> None:
+    assert schedule.between(start, end, limit=10_000) == expected, story
+    backwards = []
+    moment = schedule.prev(end)
+    while moment is not None and moment >= start:
+        backwards.append(moment)
+        moment = schedule.prev(moment)
+    assert backwards[::-1] == expected, story
+    assert schedule.count(start, end) == len(expected), story
+    for _ in range(5):
+        a, b = sorted(start + (end - start) * rng.random() for _ in range(2))
+        inside = [moment for moment in expected if a <= moment < b]
+        assert schedule.count(a, b) == len(inside), story
+        later = [moment for moment in expected if moment > a]
+        assert not later or schedule.next(a) == later[0], story
+        earlier = [moment for moment in expected if moment < a]
+        assert not earlier or schedule.prev(a) == earlier[-1], story
+
+
+def ns(moment: datetime) -> int:
+    return instant_ns(moment, "moment")
+
+
+def changes_of(name: str, first_year: int, last_year: int) -> list[datetime]:
+    return changes(
+        zoneinfo.ZoneInfo(name),
+        datetime(first_year, 1, 1, tzinfo=UTC),
+        datetime(last_year + 1, 1, 1, tzinfo=UTC),
+    )
+
+
+def check_change(name: str, near: datetime, rng: random.Random, plans: int) -> None:
+    zone = zoneinfo.ZoneInfo(name)
+    for _ in range(plans):
+        plan = random_plan(rng, near.astimezone(zone))
+        check(plan, zone, near, rng=rng, ours=zone_named(name))
+
+
+def test_a_sample_of_zones_and_changes_equals_brute_force(rng: random.Random) -> None:
+    checked = 0
+    for name in rng.sample(ZONES, len(ZONES)):
+        year = rng.randrange(2024, 2038)
+        for near in changes_of(name, year, year):
+            check_change(name, near, rng, plans=2)
+            checked += 1
+        if checked >= 30:
+            break
+    assert checked >= 30
+
+
+@pytest.mark.parametrize(
+    ("name", "near"),
+    [
+        ("Antarctica/Troll", "2026-03-29T01:00Z"),  # a gap of two hours
+        ("Antarctica/Troll", "2026-10-25T01:00Z"),
+        ("Australia/Lord_Howe", "2026-10-03T15:30Z"),  # of half an hour
+        ("Australia/Lord_Howe", "2026-04-04T15:00Z"),
+        ("Africa/Cairo", "2026-04-23T22:00Z"),  # at midnight
+        ("America/Santiago", "2026-04-05T03:00Z"),
+        ("America/Scoresbysund", "2024-03-31T01:00Z"),  # one year, the other way round
+        ("Pacific/Apia", "2011-12-30T10:00Z"),  # a day is skipped
+        ("Pacific/Kwajalein", "1993-08-21T12:00Z"),
+        ("Antarctica/Casey", "2010-03-04T15:00Z"),  # exactly three hours back
+        ("Antarctica/Casey", "2018-10-06T20:00Z"),  # and ahead
+        ("America/Caracas", "2016-05-01T07:00Z"),
+        ("Asia/Pyongyang", "2018-05-04T15:00Z"),
+        ("Europe/Dublin", "2026-10-25T01:00Z"),
+        ("Africa/Casablanca", "2026-02-15T02:00Z"),
+    ],
+)
+def test_the_strangest_changes_equal_brute_force(
+    name: str, near: str, rng: random.Random
+) -> None:
+    check_change(name, datetime.fromisoformat(near), rng, plans=8)
+
+
+@cache  # half a minute, and all shards need it
+def distinct_zones() -> list[tuple[str, tuple[datetime, ...]]]:
+    """Return one of each kind of zone that changes from 2024 to 2037, with when."""
+    kinds: dict[object, tuple[str, tuple[datetime, ...]]] = {}
+    for name in ZONES:
+        zone = zoneinfo.ZoneInfo(name)
+        found = tuple(changes_of(name, 2024, 2037))
+        offsets = tuple(moment.astimezone(zone).utcoffset() for moment in found)
+        if found:
+            kinds.setdefault((found, offsets), (name, found))  # others are links to it
+    return list(kinds.values())
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("shard", range(SHARDS))
+def test_every_zone_and_change_from_2024_to_2037_equals_brute_force(
+    shard: int, rng: random.Random
+) -> None:
+    for name, found in distinct_zones()[shard::SHARDS]:
+        for near in found:
+            check_change(name, near, rng, plans=30)
+
+
+EXPRESSIONS = ("30 2 * * *", "0 0 * * *", "*/20 * * * *", "15 1-3 * * *", "59 23 * * *")
+
+
+def check_rising(name: str) -> None:
+    zone = zone_named(name)
+    stretch = zone.stretch_at(0)
+    while stretch.end_s < datetime(2038, 1, 1, tzinfo=UTC).timestamp():
+        for expression in EXPRESSIONS:
+            schedule = Cron(expression, tz=name)
+            firing = schedule.next_ns((stretch.end_s - 10_800) * NS)
+            for _ in range(12):
+                assert firing is not None
+                following = schedule.next_ns(firing.utc_ns)
+                assert following is not None
+                assert following.utc_ns > firing.utc_ns, (name, expression, firing)
+                assert schedule.prev_ns(following.utc_ns) == firing
+                firing = following
+        stretch = zone.stretch_at(stretch.end_s)
+
+
+def test_next_rises_at_every_change_since_1970_in_a_sample_of_zones(
+    rng: random.Random,
+) -> None:
+    for name in rng.sample(ZONES, 4):
+        check_rising(name)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("shard", range(SHARDS))
+def test_next_rises_at_every_change_of_every_zone_from_1970_to_2037(shard: int) -> None:
+    for name in ZONES[shard::SHARDS]:
+        check_rising(name)
+
+
+class OneChange(tzinfo):
+    """A zone whose offset changes once, where a test wants it."""
+
+    def __init__(self, at: datetime, before: timedelta, after: timedelta) -> None:
+        self.at = at.replace(tzinfo=None)
+        self.before = before
+        self.after = after
+
+    def utcoffset(self, moment: datetime | None) -> timedelta:
+        assert moment is not None
+        wall = moment.replace(tzinfo=None, fold=0)
+        # PEP 495: where both or neither offset serves, the fold chooses.
+        choices = [self.before, self.after]
+        fitting = [
+            offset
+            for offset in choices
+            if (wall - offset >= self.at) == (offset is self.after)
+        ]
+        return fitting[0] if len(fitting) == 1 else choices[moment.fold]
+
+    def dst(self, _: datetime | None) -> None:
+        return None
+
+    def tzname(self, _: datetime | None) -> str:
+        return "one change"
+
+    def fromutc(self, moment: datetime) -> datetime:
+        utc = moment.replace(tzinfo=None)
+        offset = self.after if utc >= self.at else self.before
+        wall = (utc + offset).replace(tzinfo=self)
+        is_second = self.utcoffset(wall) != offset
+        return wall.replace(fold=1 if is_second else 0)
+
+
+SHIFTS = [
+    minutes * way for minutes in (30, 60, 120, 179, 180, 1_440) for way in (1, -1)
+]
+
+
+def check_cut(
+    shift_minutes: int, ahead_minutes: int, rng: random.Random, *, plans: int
+) -> None:
+    """Check a change so many minutes after the place where years are cut apart."""
+    cut = datetime.fromtimestamp(53 * CHUNK_S // 60 * 60, UTC)
+    near = cut + timedelta(minutes=ahead_minutes)
+    shift = timedelta(minutes=shift_minutes)
+    before = rng.choice(
+        [
+            offset
+            for offset in (timedelta(hours=hours) for hours in (-11, -3, 0, 8, 13))
+            if abs(offset + shift) <= timedelta(hours=14)
+        ]
+    )
+    zone = OneChange(near, before, before + shift)
+    ours = Zone("one change", zone)
+    for _ in range(plans):
+        plan = random_plan(rng, near.astimezone(zone))
+        check(plan, zone, near, rng=rng, ours=ours)
+
+
+@pytest.mark.parametrize("shift_minutes", SHIFTS)
+def test_a_change_near_where_the_calendar_is_cut_is_like_any_other(
+    shift_minutes: int, rng: random.Random
+) -> None:
+    for ahead_minutes in (0, *rng.sample(range(-200, 200), 2)):
+        check_cut(shift_minutes, ahead_minutes, rng, plans=2)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("shift_minutes", SHIFTS)
+def test_a_change_anywhere_near_a_cut_is_like_any_other(
+    shift_minutes: int, rng: random.Random
+) -> None:
+    for ahead_minutes in (-1, 0, 1, *rng.sample(range(-1_500, 1_500), 60)):
+        check_cut(shift_minutes, ahead_minutes, rng, plans=8)
+
+
+def test_the_bound_of_daylight_saving_is_three_hours() -> None:
+    assert DST_SHIFT_END_S == 3 * 3_600
+
+
+@pytest.mark.parametrize("gap", ["after", "skip", "shift"])
+@pytest.mark.parametrize("overlap", ["first", "second", "both"])
+@pytest.mark.parametrize("expression", ["30 2 * * *", "5,50 1-3 * * *", "0 0 29 2 *"])
+def test_counting_is_counting_one_by_one(
+    gap: str, overlap: str, expression: str
+) -> None:
+    cron = Cron(expression, tz="Europe/Berlin", gap=gap, overlap=overlap)  # type: ignore[arg-type]
+    start = datetime(2020, 2, 29, 1, 30, tzinfo=UTC)
+    end = start + 400 * DAY
+    total = 0
+    moment = cron.next(start - timedelta(seconds=1))
+    while moment is not None and moment < end:
+        total += 1
+        moment = cron.next(moment)
+    assert cron.count(start, end) == total
+
+
+def test_every_second_of_ten_years_is_counted_at_once() -> None:
+    cron = Cron("* * * * * *", tz="America/New_York")
+    start = datetime(2026, 1, 1, tzinfo=UTC)
+    end = datetime(2036, 1, 1, tzinfo=UTC)
+    # Every second comes, whatever the clock shows.
+    assert cron.count(start, end) == (end - start) // timedelta(seconds=1)
+
+
+@pytest.mark.parametrize(
+    ("argument", "value"), [("gap", "before"), ("overlap", "none"), ("gap", None)]
+)
+def test_an_unknown_rule_is_refused_with_the_known_ones(
+    argument: str, value: object
+) -> None:
+    with pytest.raises(ArgumentError, match=f'{argument} is .*: pass one of "'):
+        Cron("0 0 * * *", **{argument: value})  # type: ignore[arg-type]
+
+
+def test_a_year_that_ends_on_the_horizon_ends_the_schedule() -> None:
+    cron = Cron("0 0 * * *")
+    last = cron.prev(datetime(9999, 1, 1, tzinfo=UTC))
+    assert last == datetime(2262, 4, 11, tzinfo=UTC)
+    assert cron.next(last) is None
+    assert cron.count(last, datetime(9999, 1, 1, tzinfo=UTC)) == 1
+    assert cron.next_ns(1 << 80) is None
+
+
+def test_nothing_comes_before_1970() -> None:
+    cron = Cron("0 0 * * *")
+    first = cron.next(datetime(1900, 1, 1, tzinfo=UTC))
+    assert first == datetime(1970, 1, 1, tzinfo=UTC)
+    assert cron.prev(first) is None
+    assert cron.count(datetime(1900, 1, 1, tzinfo=UTC), first) == 0
+
+
+def test_policies_are_all_checked() -> None:
+    assert len(POLICIES) == len(set(POLICIES)) == 9
+    assert [a != b for a, b in pairwise(POLICIES)] == [True] * 8
