@@ -1,0 +1,1 @@
+"""Benchmarks: `python -m bench` for the table, `pytest -n 0 bench` to compare two states."""
