@@ -60,7 +60,7 @@ class Peer(ABC):
     cancels_max: ClassVar[int] = sys.maxsize
 
     @abstractmethod
-    def insert(self, delays: Sequence[int]) -> Any:
+    def insert(self, delays: array[int]) -> Any:
         """Add a timer for each delay; return all handles."""
 
     @abstractmethod
@@ -83,7 +83,7 @@ class SingleWheel(Peer):
     def __init__(self) -> None:
         self.wheel = TimerWheel()
 
-    def insert(self, delays: Sequence[int]) -> list[int]:
+    def insert(self, delays: array[int]) -> list[int]:
         insert = self.wheel.insert
         return [insert(delay, key) for key, delay in enumerate(delays)]
 
@@ -105,13 +105,11 @@ class BatchWheel(Peer):
     def __init__(self) -> None:
         self.wheel = TimerWheel()
 
-    def insert(self, delays: Sequence[int]) -> array[int]:
-        return self.wheel.insert_many(
-            array("q", delays), array("q", range(len(delays)))
-        )
+    def insert(self, delays: array[int]) -> array[int]:
+        return self.wheel.insert_many(delays, array("q", range(len(delays))))
 
-    def cancel(self, handles: Sequence[int]) -> None:
-        self.wheel.cancel_many(array("q", handles))
+    def cancel(self, handles: array[int]) -> None:
+        self.wheel.cancel_many(handles)
 
     def expire(self) -> int:
         return self.wheel.advance_into(FAR_MS, array("q", bytes(8 * len(self.wheel))))
@@ -126,7 +124,7 @@ class Heapq(Peer):
         self.heap: list[tuple[int, int]] = []
         self.pending: dict[int, int] = {}
 
-    def insert(self, delays: Sequence[int]) -> list[int]:
+    def insert(self, delays: array[int]) -> list[int]:
         heap, pending = self.heap, self.pending
         first = len(pending)
         for serial, delay in enumerate(delays, first):
@@ -158,7 +156,7 @@ class Sorted(Peer):
         self.order: SortedList[tuple[int, int]] = SortedList()
         self.pending: dict[int, int] = {}
 
-    def insert(self, delays: Sequence[int]) -> list[int]:
+    def insert(self, delays: array[int]) -> list[int]:
         add, pending = self.order.add, self.pending
         first = len(pending)
         for serial, delay in enumerate(delays, first):
@@ -199,7 +197,7 @@ class Asyncio(Peer):
         self.loop = FakeTimeLoop()
         self.fired: list[int] = []
 
-    def insert(self, delays: Sequence[int]) -> list[asyncio.TimerHandle]:
+    def insert(self, delays: array[int]) -> list[asyncio.TimerHandle]:
         call_later, fire = self.loop.call_later, self.fired.append
         return [
             call_later(delay / 1_000, fire, key) for key, delay in enumerate(delays)
@@ -230,7 +228,7 @@ class Sched(Peer):
         self.scheduler = sched.scheduler(lambda: self.now, lambda _: None)
         self.fired: list[int] = []
 
-    def insert(self, delays: Sequence[int]) -> list[sched.Event]:
+    def insert(self, delays: array[int]) -> list[sched.Event]:
         enter, fire = self.scheduler.enterabs, self.fired.append
         return [enter(delay, 0, fire, (key,)) for key, delay in enumerate(delays)]
 
@@ -302,10 +300,13 @@ def measure(
     return rows
 
 
-def delays_of(n: int) -> list[int]:
-    """Return the delays that every peer gets, the same on every machine."""
+def delays_of(n: int) -> array[int]:
+    """Return the delays that every peer gets, the same on every machine.
+
+    An array, so that each read makes a new int, as computing a deadline does.
+    """
     rng = random.Random(n)
-    return [rng.randrange(1, HOUR_MS) for _ in range(n)]
+    return array("q", (rng.randrange(1, HOUR_MS) for _ in range(n)))
 
 
 def cpu_ns(operation: Callable[..., Result], *arguments: object) -> tuple[int, Result]:
@@ -320,7 +321,7 @@ def cpu_ns(operation: Callable[..., Result], *arguments: object) -> tuple[int, R
         gc.enable()
 
 
-def _times_ns(peer: type[Peer], delays: Sequence[int]) -> Times:
+def _times_ns(peer: type[Peer], delays: array[int]) -> Times:
     n = len(delays)
     insert, cancel, expire = ((name, peer.name) for name in peer.operations)
     times: Times = {}
@@ -352,7 +353,7 @@ def in_random_order(handles: Any, *, most: int) -> Any:
     return array("q", chosen) if isinstance(handles, array) else chosen
 
 
-def _baseline_ns(delays: Sequence[int]) -> Times:
+def _baseline_ns(delays: array[int]) -> Times:
     n = len(delays)
     two_ints, one_int = os.makedev, os.major
     handles = in_random_order([(1 << 32) + key for key in range(n)], most=n)
@@ -370,10 +371,10 @@ def _baseline_ns(delays: Sequence[int]) -> Times:
     }
 
 
-def _idle_calls_ns(delays: Sequence[int]) -> Times:
+def _idle_calls_ns(delays: array[int]) -> Times:
     """Measure the calls that a tick thread makes when there is nothing to do."""
     wheel = TimerWheel()
-    wheel.insert_many(array("q", delays), array("q", range(len(delays))))
+    wheel.insert_many(delays, array("q", range(len(delays))))
     now = wheel.now_tick
 
     def ask() -> None:

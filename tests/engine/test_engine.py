@@ -223,8 +223,10 @@ def test_a_handler_starts_only_after_the_sync_of_its_fire(
 
     class Disk(GatedDisk):
         def datasync(self, handle: Any) -> None:
+            name = self._machine.opened(handle).name
             super().datasync(handle)
-            order.append("synced")
+            if name.endswith(".seg"):  # others fill segments to come
+                order.append("synced")
 
     def handler(_: int, __: bytes) -> None:
         order.append("handler")

@@ -185,6 +185,19 @@ def test_what_was_taken_out_and_put_back_is_overtaken_by_nobody(stage: Stage) ->
     assert stage.due(2) == [4, 5, 6, 7]
 
 
+def test_undelivered_timers_that_were_put_back_keep_their_place_among_all(
+    stage: Stage,
+) -> None:
+    state = stage.state
+    state.apply(1, [delay(-1)] * 5)
+    state.apply(6, [timer_fired(timer_id, 1) for timer_id in (1, 2, 3, 4)])
+    stage.begin()
+    now = stage.now()
+    state.put_back(*state.take_due(now, 2), now)
+    state.check()
+    assert stage.due() == [1, 2, 3, 4, 5]
+
+
 def test_what_was_put_back_can_be_cancelled_and_moved(stage: Stage) -> None:
     state = stage.begin()
     state.apply(1, [delay(1)] * 4)

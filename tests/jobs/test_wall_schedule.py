@@ -63,6 +63,8 @@ def check(
         found = schedule.between_ns(ns(start), ns(end), limit=10_000)
         marks = [mark_of(plan, zone, moment) for moment in expected]
         assert [firing.mark for firing in found] == marks, story
+        backwards = [schedule.prev_ns(firing.utc_ns + 1) for firing in found]
+        assert backwards == found, story
         if plan.follows_clock:
             break  # the policies have no say
 
@@ -149,6 +151,39 @@ def test_the_strangest_changes_equal_brute_force(
     name: str, near: str, rng: random.Random
 ) -> None:
     check_change(name, datetime.fromisoformat(near), rng, plans=8)
+
+
+def plan_at(hours: list[int], minutes: list[int]) -> Plan:
+    texts = (",".join(map(str, values)) for values in (minutes, hours))
+    return Plan(
+        expression=f"{' '.join(texts)} * * *",
+        minutes=frozenset(minutes),
+        hours=frozenset(hours),
+        on_day=lambda _: True,
+        follows_clock=False,
+    )
+
+
+@pytest.mark.parametrize(
+    ("name", "near", "hour"),
+    [
+        ("Europe/Berlin", "2026-03-29T01:00Z", 2),
+        ("Europe/Berlin", "2026-10-25T01:00Z", 2),
+        ("Australia/Lord_Howe", "2026-10-03T15:30Z", 2),
+        ("Australia/Lord_Howe", "2026-04-04T15:00Z", 1),
+        ("Africa/Cairo", "2026-04-23T22:00Z", 0),
+        ("America/Santiago", "2026-04-05T03:00Z", 23),
+    ],
+)
+def test_the_rims_of_gaps_and_overlaps_equal_brute_force(
+    name: str, near: str, hour: int, rng: random.Random
+) -> None:
+    around = [(hour - 1) % 24, hour, (hour + 1) % 24]
+    plans = [plan_at([h], [minute]) for h in around for minute in (0, 29, 30, 31, 59)]
+    plans += [plan_at(around, [0]), plan_at(around, [30]), plan_at(around, [0, 30, 59])]
+    moment = datetime.fromisoformat(near)
+    for plan in plans:
+        check(plan, zoneinfo.ZoneInfo(name), moment, rng=rng, ours=zone_named(name))
 
 
 @cache  # half a minute, and all shards need it

@@ -57,10 +57,11 @@ class Stretch(NamedTuple):
             than the stretch's first one after an overlap.
         again_wall_s: the first wall time that the clock will show again; the one after
             the stretch's last if none.
-        tied_before: whether wall times of before it can come in it again, as the clock
-            went back when it began or within two days before, or the gap's length
-            began before it. A search backwards must look at the stretch before.
-        tied_after: the same for its end and a search forwards.
+        tied_before: whether the clock went back when it began or within two days
+            before, so that a search backwards must look at the stretch before: wall
+            times from there can be later than those from here.
+        tied_after: the same for its end and a search forwards; or the length of the
+            gap reaches past the end, and times in the gap may be moved there.
     """
 
     start_s: int
@@ -180,7 +181,6 @@ def _stretch(
             again_wall_s = min(again_wall_s, at_s + after_s)
         elif is_before and (at_s == start_s or at_s + ahead_s > start_s):
             gap_at_s, gap_s = at_s, ahead_s
-            tied_before |= at_s < start_s
             tied_after |= at_s + ahead_s > end_s
     return Stretch(
         start_s=start_s,
