@@ -218,15 +218,21 @@ def test_a_rotated_segment_cut_at_the_edge_of_a_record_is_refused() -> None:
 # -- sectors ----------------------------------------------------------------------------
 
 
-def blanks_a_header(store: Store, name: str, offset: int, data: bytes) -> bool:
-    """Return whether data put at an offset leaves a group's header place all zero."""
-    if not any(data):
-        return True
-    return any(
-        not any(data[frame.start - offset :][:HEADER_BYTES])
-        for frame in store.frames
-        if frame.file == name and offset <= frame.start < offset + len(data)
-    )
+def blanks_a_place(store: Store, name: str, offset: int, data: bytes) -> bool:
+    """Return whether a sector's new bytes leave a place of a group all zero.
+
+    Such a place is its header, or all that it has in a sector behind the header's.
+    """
+    for frame in store.frames:
+        hit = frame.start < offset + len(data) and offset < frame.end
+        if frame.file != name or not hit:
+            continue
+        has_header = frame.start >= offset
+        start = frame.start if has_header else offset
+        stop = start + HEADER_BYTES if has_header else frame.end
+        if not any(data[start - offset : stop - offset]):
+            return True
+    return not any(data)
 
 
 @pytest.mark.parametrize("store", STORES)
@@ -247,7 +253,7 @@ def test_an_overwritten_sector_costs_nothing_acknowledged(
                 case _:
                     source = rng.randrange(0, len(whole), SECTOR_BYTES)
                     data = whole[source : source + size]
-                    if blanks_a_header(chosen, name, offset, data):
+                    if blanks_a_place(chosen, name, offset, data):
                         continue  # zeros there are another story, told below
             disk = chosen.disk.copy()
             disk.overwrite(name, offset, data)

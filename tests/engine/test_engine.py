@@ -198,21 +198,39 @@ def test_ids_are_never_given_out_again(open_engine: OpenEngine) -> None:
 # -- nothing early, nothing before it is durable -------------------------------------------
 
 
-def test_schedule_returns_only_when_the_disk_has_it(
-    open_engine: OpenEngine, fired: Recorder
+@pytest.mark.parametrize(
+    "request_",
+    [
+        lambda engine: engine.schedule(60),
+        lambda engine: engine.schedule_at(1 << 62),
+        lambda engine: engine.schedule_many([60, 60], [b"", b""]),
+        lambda engine: engine.reschedule(1, 99),
+        lambda engine: engine.cancel(1),
+    ],
+    ids=["schedule", "schedule_at", "schedule_many", "reschedule", "cancel"],
+)
+def test_a_request_returns_only_when_the_disk_has_it(
+    open_engine: OpenEngine,
+    fired: Recorder,
+    request_: Callable[[TimerEngine], object],
 ) -> None:
     disk = GatedDisk()
     engine = open_engine(disk, fired)
+    engine.schedule(60)
+    before = engine.timers()
     gate = disk.gate = Door()
-    ids: list[int] = []
-    caller = threading.Thread(target=lambda: ids.append(engine.schedule(60)))
+    replies: list[object] = []
+    caller = threading.Thread(target=lambda: replies.append(request_(engine)))
     caller.start()
     gate.await_somebody()
-    assert ids == []
-    assert len(engine) == 1, "reads may show what is not durable yet"
+    assert replies == []
+    seen = engine.timers()
+    assert seen != before, "reads may show what is not durable yet"
     gate.open()
     caller.join(PATIENCE_S)
-    assert len(ids) == 1
+    assert len(replies) == 1
+    heir = open_engine(disk.crashed("none"), fired)
+    assert heir.timers() == seen
 
 
 def test_a_handler_starts_only_after_the_sync_of_its_fire(
@@ -991,7 +1009,7 @@ if child == 0:
             call()
         except EngineClosedError as error:
             raised += "fork" in str(error)
-    engine.close()  # at once, though the parent's handler runs
+    engine.close(grace=3600)  # at once, though the parent's handler runs
     os._exit(42 if raised == len(calls) else raised)
 _, status = os.waitpid(child, 0)
 assert os.waitstatus_to_exitcode(status) == 42, status
