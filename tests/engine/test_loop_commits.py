@@ -24,6 +24,13 @@ class CountingLoop(asyncio.SelectorEventLoop):
     def __init__(self) -> None:
         super().__init__()
         self.called_from_outside: list[str] = []
+        self.meanwhile: Callable[[], object] | None = None
+
+    def create_future(self) -> asyncio.Future[Any]:
+        meanwhile, self.meanwhile = self.meanwhile, None
+        if meanwhile is not None:
+            meanwhile()
+        return super().create_future()
 
     def call_soon_threadsafe(  # type: ignore[override]
         self, callback: Callable[..., object], *args: Any, **options: Any
@@ -108,6 +115,22 @@ def test_an_lsn_that_is_durable_is_not_waited_for(clock: CountingClock) -> None:
         waiting = stage.commits.wait(lsn)
         with pytest.raises(StopIteration):
             waiting.send(None)
+        await stage.close()
+
+    run(main)
+
+
+def test_a_commit_that_comes_before_the_future_is_there_is_not_missed(
+    clock: CountingClock,
+) -> None:
+    """Its listener found nobody to wake, and no further commit may ever come."""
+
+    async def main() -> None:
+        stage = Stage(MemoryFileSystem(), clock)
+        loop = asyncio.get_running_loop()
+        assert isinstance(loop, CountingLoop)
+        loop.meanwhile = stage.log.sync
+        await stage.schedule()
         await stage.close()
 
     run(main)
