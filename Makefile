@@ -34,6 +34,7 @@ test: $(VENV)/.has-test ## run the tests (under 10 minutes on two cores)
 	$(PY) -m pytest
 
 test-long: $(VENV)/.has-test ## run all tests, those of many minutes too
+	TIMINGWHEEL_SEED=$${TIMINGWHEEL_SEED:-random} \
 	$(PY) -m pytest -m "long or not long" --timeout=7200 --hypothesis-profile=long
 
 bench: $(VENV)/.has-bench ## measure against baseline and peers, in one table

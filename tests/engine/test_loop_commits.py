@@ -92,6 +92,26 @@ def test_one_wake_up_resolves_all_who_wait_for_a_commit(clock: CountingClock) ->
     assert loop.wake_ups <= 2
 
 
+def test_a_busy_loop_is_woken_once_however_many_commits_come(
+    clock: CountingClock,
+) -> None:
+    async def main() -> None:
+        disk = GatedDisk()
+        stage = Stage(disk, clock)
+        gate = disk.gate = Door()
+        waiting = asyncio.create_task(stage.schedule())
+        await somebody_at(gate)
+        disk.gate = None
+        gate.open()
+        for _ in range(9):  # the loop turns only when this is over
+            stage.timers.schedule(99, b"")
+            stage.log.sync()
+        await waiting
+        await stage.close()
+
+    assert run(main).wake_ups == 1
+
+
 def test_the_loop_never_writes_or_syncs_itself(clock: CountingClock) -> None:
     disk = GatedDisk()
 

@@ -27,10 +27,13 @@ class SnapDisk(MemoryFileSystem):
         self.named = threading.Semaphore(0)
         self.given_up = threading.Semaphore(0)
         self.gate: Door | None = None
+        self.on_create: Callable[[], object] = lambda: None
 
     def create(self, name: str) -> Handle:
-        if self.gate is not None and name == "snapshot.tmp":
-            self.gate()
+        if name == "snapshot.tmp":
+            self.on_create()
+            if self.gate is not None:
+                self.gate()
         return super().create(name)
 
     def rename(self, old: str, new: str) -> None:
@@ -69,6 +72,26 @@ def snap_disk() -> SnapDisk:
     return SnapDisk()
 
 
+class Warnings(logging.Handler):
+    """Tells when something was logged."""
+
+    def __init__(self) -> None:
+        super().__init__(logging.WARNING)
+        self.emitted = threading.Semaphore(0)
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self.emitted.release()
+
+
+@pytest.fixture
+def warnings() -> Iterator[Warnings]:
+    handler = Warnings()
+    logger = logging.getLogger("timingwheel")
+    logger.addHandler(handler)
+    yield handler
+    logger.removeHandler(handler)
+
+
 MakeStage = Callable[..., Stage]
 
 
@@ -98,7 +121,7 @@ def test_a_snapshot_is_written_when_the_log_has_grown_enough(
     stage = make()
     stage.snapshotter.start()
     stage.grow(EVERY_BYTES - 2_000)
-    assert not stage.snapshotter._wanted
+    assert not stage.snapshotter._is_due()
     assert snap_disk.snapshots == []
     stage.grow(5_000)
     assert happened(snap_disk.named)
@@ -114,11 +137,30 @@ def test_the_next_one_waits_for_twice_the_size_of_the_last(
     assert info.size_bytes > 50_000
     stage.snapshotter.start()
     stage.grow(90_000)
-    assert not stage.snapshotter._wanted
+    assert not stage.snapshotter._is_due()
     assert len(snap_disk.snapshots) == 1
-    stage.grow(20_000)
+    stage.grow(40_000)
     assert happened(snap_disk.named)
     assert happened(snap_disk.named)
+
+
+def test_what_is_committed_while_one_is_written_does_not_make_another_at_once(
+    make: MakeStage, snap_disk: SnapDisk
+) -> None:
+    stage = make()
+    begun_at: list[int] = []
+    snap_disk.on_create = lambda: begun_at.append(stage.log.bytes_written)
+    gate = snap_disk.gate = Door()
+    stage.snapshotter.start()
+    stage.grow(EVERY_BYTES + 2_000)
+    gate.await_somebody()
+    stage.grow(5_000)
+    gate.open()
+    assert happened(snap_disk.named)
+    stage.grow(100_000)
+    assert happened(snap_disk.named)
+    first, second = begun_at[:2]
+    assert second - first > EVERY_BYTES
 
 
 def test_a_log_that_was_long_at_open_gets_one_at_once(
@@ -134,17 +176,25 @@ def test_a_log_that_was_long_at_open_gets_one_at_once(
 
 
 def test_one_that_finds_the_disk_full_is_given_up_and_tried_again_later(
-    make: MakeStage, snap_disk: SnapDisk, caplog: pytest.LogCaptureFixture
+    make: MakeStage,
+    snap_disk: SnapDisk,
+    caplog: pytest.LogCaptureFixture,
+    warnings: Warnings,
 ) -> None:
     stage = make()
+    begun_at: list[int] = []
+    snap_disk.on_create = lambda: begun_at.append(stage.log.bytes_written)
     stage.snapshotter.start()
     snap_disk.fail("pwrite", errno.ENOSPC, name="snapshot.tmp", after=2)
     stage.grow(EVERY_BYTES + 2_000)
-    assert happened(snap_disk.given_up)
-    stage.grow(10_000)
-    assert snap_disk.snapshots == []
+    assert happened(warnings.emitted)
+    stage.grow(5_000)
+    assert not stage.snapshotter._is_due()
+    assert len(begun_at) == 1
     stage.grow(EVERY_BYTES)
     assert happened(snap_disk.named)
+    first, second = begun_at
+    assert second - first >= EVERY_BYTES
     assert [record.levelno for record in caplog.records] == [logging.WARNING]
     assert "a snapshot failed and will be tried again" in caplog.text
     assert "No space" in caplog.text

@@ -18,6 +18,7 @@ croniter 7.0.0
 - runs fixed times in both copies of an overlap: that is our overlap="both";
 - adds a run at the end of a gap to jobs that follow the clock where their hour field is
   not `*` (`45 */3`, `*/5 2,22`);
+- loses fixed times in the second copy of two hours (`35 0,1` in Troll);
 - takes `*/2` in a day field for a restriction: OR where cron and we say AND;
 - forgets the day of the month where the weekday has a `#` (taichino/croniter#177);
 - ends the weekday field at 6 where cron and we end it at 7 (`5/2`);
@@ -158,6 +159,17 @@ def gaps(name: str, start: datetime, end: datetime) -> list[datetime]:
     ]
 
 
+def in_a_long_overlap(name: str, moments: list[datetime]) -> bool:
+    """Return whether one of them is shown twice, the two more than an hour apart."""
+    zone = zoneinfo.ZoneInfo(name)
+    for moment in moments:
+        local = moment.astimezone(zone)
+        first, second = (local.replace(fold=fold).astimezone(UTC) for fold in (0, 1))
+        if second - first > timedelta(hours=1):
+            return True
+    return False
+
+
 def restricted_by_star(expression: str) -> bool:
     day, weekday = expression.split()[2], expression.split()[4]
     return "*" not in (day, weekday) and "*" in day[0] + weekday[0]
@@ -193,6 +205,8 @@ def check_croniter(expression: str, name: str, start: datetime) -> bool:
         and expression.split()[1] != "*"
         and gaps(name, start, found[-1])
     ):
+        return False
+    if in_a_long_overlap(name, found):
         return False
     assert found == of_croniter(expression, name, start), (expression, name, start)
     return True
@@ -233,6 +247,17 @@ def test_each_named_difference_is_one(
     after = datetime.fromisoformat(start)
     assert peer(expression, name, after)[0] == datetime.fromisoformat(theirs)
     assert Cron(expression, tz=name).next(after) != datetime.fromisoformat(theirs)
+
+
+def test_croniter_loses_times_in_an_overlap_of_two_hours() -> None:
+    start = datetime(2029, 10, 27, 23, 36, tzinfo=UTC)
+    expression, troll = "35 0,1 * * *", "Antarctica/Troll"
+    again, next_day = (
+        start + timedelta(minutes=119),
+        start + timedelta(minutes=59 + 1440),
+    )
+    assert Cron(expression, tz=troll, overlap="both").next(start) == again
+    assert of_croniter(expression, troll, start)[0] == next_day
 
 
 @pytest.mark.parametrize("expression", ["0 0 * * FRI-MON", "0 22-4 * * *"])

@@ -43,7 +43,6 @@ class Snapshotter:
         self._writing = threading.Lock()
         self._changed = threading.Condition()
         self._stopped = threading.Event()
-        self._wanted = False
         self._last_size = log.snapshot.size_bytes if log.snapshot is not None else 0
         self._begun_at = -core.replayed_bytes
         self._thread = threading.Thread(
@@ -80,19 +79,20 @@ class Snapshotter:
         self._last_size = info.size_bytes
         return info
 
-    def _note_commit(self) -> None:
+    def _is_due(self) -> bool:
         grown = self._log.bytes_written - self._begun_at
-        if grown > self._every_bytes and grown > 2 * self._last_size:
+        return grown > self._every_bytes and grown > 2 * self._last_size
+
+    def _note_commit(self) -> None:
+        if self._is_due():
             with self._changed:
-                self._wanted = True
                 self._changed.notify()
 
     def _run(self) -> None:
         while True:
             with self._changed:
-                while not self._wanted and not self._stopped.is_set():
+                while not self._is_due() and not self._stopped.is_set():
                     self._changed.wait()
-                self._wanted = False
             if self._stopped.is_set():
                 return
             try:
