@@ -42,8 +42,6 @@ class Death:
     unlogged_ns: tuple[int, int]
     """Least and greatest sum of the steps that may not be in the log."""
     acknowledged_elapsed_ns: int
-    later_steps_ns: tuple[int, int] = (0, 0)
-    """The same, of steps after it, while nobody looked."""
 
 
 class EngineDriver:
@@ -109,11 +107,7 @@ class EngineDriver:
         self._acknowledged_elapsed_ns = self.elapsed_ns
         self._unlogged = (0, 0)
         if self._death is not None and self.durability == "interval":
-            # What opening noted can be lost.
-            self._unlogged = (
-                self._death.unlogged_ns[0] + self._death.later_steps_ns[0],
-                self._death.unlogged_ns[1] + self._death.later_steps_ns[1],
-            )
+            self._unlogged = self._death.unlogged_ns  # what opening noted can be lost
         self._has_backlog = False
         self._alive = True
         fired = [timer for timer in self.oracle.timers.values() if timer.fired]
@@ -140,10 +134,10 @@ class EngineDriver:
             wall_ns=max(self.clock.wall_ns() + down_ns + step_ns, 1), monotonic_ns=7
         )
         if self._death is not None and step_ns:
-            low, high = self._death.later_steps_ns
+            low, high = self._death.unlogged_ns
             self._death = replace(
                 self._death,
-                later_steps_ns=(min(low, low + step_ns), max(high, high + step_ns)),
+                unlogged_ns=(min(low, low + step_ns), max(high, high + step_ns)),
                 wall_ns=self._death.wall_ns + step_ns,
             )
         self.open()
@@ -418,12 +412,10 @@ class EngineDriver:
             return
         found_ns = self.core.elapsed_ns()
         passed_ns = self.clock.wall_ns() - death.wall_ns
-        low = death.unlogged_ns[0] + death.later_steps_ns[0]
-        high = death.unlogged_ns[1] + death.later_steps_ns[1]
+        low, high = death.unlogged_ns
         least_ns = death.elapsed_ns + passed_ns + low
         most_ns = max(death.elapsed_ns, death.elapsed_ns + passed_ns + high)
-        if death.unlogged_ns == (0, 0):
-            # Whatever was done to the clock meanwhile, engine time does not go back.
+        if (low, high) == (0, 0):
             least_ns = max(least_ns, death.acknowledged_elapsed_ns)
         if not least_ns - NOISE_NS <= found_ns <= most_ns + NOISE_NS:
             raise Violation(

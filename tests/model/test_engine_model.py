@@ -127,15 +127,6 @@ class EngineMachine(RuleBasedStateMachine):
     def step_wall(self, step_ns: int, notice: bool) -> None:
         self.driver.step_wall(step_ns, notice=notice)
 
-    @precondition(lambda self: self.room() > 0)
-    @rule(seconds=st.sampled_from([1, 59, 90]), payload=payloads)
-    def schedule_behind_the_wheel(self, seconds: int, payload: bytes) -> None:
-        """The clock is set back, and a timer comes to where the wheel was already."""
-        self.driver.fire()
-        self.driver.step_wall(-60 * SECOND_NS)
-        wall_ns = self.driver.clock.wall_ns() + seconds * SECOND_NS
-        self.driver.schedule_at(wall_ns, payload)
-
     # -- snapshots ------------------------------------------------------------------------
 
     @rule()
