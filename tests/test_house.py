@@ -23,6 +23,10 @@ PACKAGES = ("timingwheel", "wal")
 MODULE_LINES_MAX = 400
 LONG_MODULES = {
     "timingwheel/engine/core.py": "the line that every change follows, seen whole",
+    "timingwheel/jobs/model.py": "the words of the scheduler, side by side",
+    "timingwheel/jobs/store.py": "one protocol, every call of it and what it takes",
+    "timingwheel/stores/embedded.py": "one protocol, every call of it",
+    "timingwheel/stores/state.py": "the one place where a store's state changes",
     "wal/log.py": "the front door, where reading, appending and committing meet",
     "wal/testing/memory.py": "one interface, every call of it",
     "timingwheel/wheel.py": "one structure, single and batch forms and its check()",
@@ -32,6 +36,11 @@ LONG_FUNCTIONS: dict[str, str] = {}
 INIT_CONSTANTS = {"COMPILED", "__version__"}
 WAL_IMPORTS = {"google_crc32c", "crcmod", "wal"}  # beside the standard library
 SLEEPING_TESTS: dict[str, str] = {}
+TOUCH_FILES = {
+    "wal/filesystem.py": "the one place that does",
+    "timingwheel/stores/history_schema.py": "opens SQLite, which has files of its own",
+    "timingwheel/stores/history_connections.py": "hands SQLite's connections on",
+}
 
 # ---------------------------------------------------------------------------- the rules
 
@@ -177,7 +186,7 @@ def test_only_the_file_system_touches_files() -> None:
     assert [
         place(path, node)
         for path in modules()
-        if place(path) != "wal/filesystem.py"
+        if place(path) not in TOUCH_FILES
         for node in file_touches(parsed(path))
     ] == []
 

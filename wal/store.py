@@ -191,7 +191,7 @@ def is_store(files: FileSystem, *, create: bool) -> bool:
 def clear_birth(files: FileSystem) -> None:
     """Remove what a birth that a crash cut off left behind. The lock must be held."""
     for name in files.names():
-        if name != LOCK_NAME:
+        if name != LOCK_NAME and left_by_birth(files, name):
             files.unlink(name)
 
 

@@ -17,7 +17,7 @@ import contextlib
 import os
 import threading
 import weakref
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Final, NamedTuple, Protocol
 
 from timingwheel.clock import Clock
@@ -66,7 +66,8 @@ class Owner(Protocol):
     def decide_due(self, due: Due) -> list[bytes]:
         """Return the events that due timers cause.
 
-        Each timer must get one that fires, reschedules or removes it.
+        Each timer must get one that fires, reschedules or removes it, or must be held
+        by `EngineState.hold`.
         """
 
     def apply(self, records: list[tuple[int, bytes]]) -> None:
@@ -107,6 +108,9 @@ class EngineCore:
         self.wake = threading.Condition(self.lock)
         """Notified when a timer becomes due earlier than the tick thread expects."""
         self.replayed_bytes = 0
+        self.before_drop: Callable[[int], object] = lambda _: None
+        """Called with the LSN that a snapshot reaches before log is dropped for it:
+        an owner that keeps records elsewhere waits here until they are there."""
         self._log = log
         self._owner = owner
         self._clock = clock
@@ -170,6 +174,29 @@ class EngineCore:
         except (LogFailedError, LogClosedError) as error:
             raise _in_engine_words(error) from error
 
+    def submit_each(
+        self, decides: Iterable[Callable[[int], list[bytes]]], *, urgent: bool = False
+    ) -> int:
+        """`submit` several groups under one hold of the lock, in order.
+
+        Each is atomic by itself and decided when those before it have been applied.
+        """
+        pending = iter(decides)
+        decide = next(pending, None)
+        while decide is not None:
+            try:
+                with self.lock:
+                    self.require_alive()
+                    while decide is not None:
+                        events = decide(self._log.next_lsn)
+                        if events:
+                            self._append(events, urgent=urgent)
+                        decide = next(pending, None)
+            except RoomNeededError:
+                self.make_room(urgent=urgent)
+        with self.lock:
+            return self._log.appended_lsn
+
     def transact(
         self, decide: Callable[[int], list[bytes]], *, urgent: bool = False
     ) -> int:
@@ -219,12 +246,22 @@ class EngineCore:
             EngineFailedError: firing stops.
             CommitUnknownError: likewise.
         """
+        due, lsn, changed = self.take_due(limit)
+        if changed:
+            self.commit(lsn)
+        return due
+
+    def take_due(self, limit: int) -> tuple[Due, int, bool]:
+        """Do as `step`, and leave the commit to the caller.
+
+        Returns:
+            What was due, the LSN to commit, and whether anything was appended.
+        """
         while True:
             try:
                 with self.lock:
                     due, changed = self._tick(limit)
-                    lsn = self._log.appended_lsn
-                break
+                    return due, self._log.appended_lsn, changed
             except RoomNeededError:
                 self.make_room(urgent=True)
             except RecordTooLargeError:
@@ -232,9 +269,6 @@ class EngineCore:
                 if limit <= 1:
                     raise
                 limit //= 2
-        if changed:
-            self.commit(lsn)
-        return due
 
     def wait_for_due(self) -> None:
         """Wait, the lock held, until something is due or `wake` is notified.
@@ -255,30 +289,52 @@ class EngineCore:
 
     # -- timers that are not logged ---------------------------------------------------
 
-    def arm(self, elapsed_ns: int, token: int) -> int:
+    def arm(self, deadline_ns: int, token: int, *, base: Base = Base.ELAPSED) -> int:
         """Set a timer that no crash survives; the lock is held.
 
         Args:
-            elapsed_ns: when, on the elapsed scale.
-            token: comes back in `Due.armed`; 0 <= token < 2**63.
+            deadline_ns: when, on the scale of `base`.
+            token: comes back in `Due.armed`, once, or again if the tick failed;
+                0 <= token < 2**63.
+            base: elapsed or wall time.
 
         Returns:
             A handle for `disarm`.
         """
         timeline = self.state.timeline
-        handle = timeline.insert(Base.ELAPSED, elapsed_ns, ~token)
-        self._wake_if_earlier(timeline.due_ns(Base.ELAPSED, elapsed_ns))
+        handle = timeline.insert(base, deadline_ns, ~token)
+        self._wake_if_earlier(timeline.due_ns(base, deadline_ns))
         return handle
 
-    def disarm(self, handle: int) -> bool:
-        """Take an armed timer out; the lock is held. False if it has come due."""
-        return self.state.timeline.cancel(Base.ELAPSED, handle, deadline_ns=0, key=0)
+    def disarm(
+        self,
+        handle: int,
+        *,
+        base: Base = Base.ELAPSED,
+        deadline_ns: int = 0,
+        token: int = 0,
+    ) -> bool:
+        """Take an armed timer out; the lock is held. False if it has come due.
+
+        Args:
+            handle: what `arm` returned.
+            base: as it was armed.
+            deadline_ns: likewise; of no account on elapsed time.
+            token: likewise.
+        """
+        return self.state.timeline.cancel(
+            base, handle, deadline_ns=deadline_ns, key=~token
+        )
 
     # -- reading ----------------------------------------------------------------------
 
     def elapsed_ns(self) -> int:
         """Return engine time now: what delays are measured on, ns."""
         return self.state.timeline.elapsed_ns(self._clock.monotonic_ns())
+
+    def now(self) -> Now:
+        """Return the present on all scales; the lock is held."""
+        return self.state.timeline.now(self._clock.read())
 
     @property
     def log(self) -> Log | VolatileLog:
@@ -334,6 +390,7 @@ class EngineCore:
                     pause()
                 with self.lock:
                     reach_lsn = log.appended_lsn
+                self.before_drop(reach_lsn)
                 info, _ = log.finish_snapshot(writer, reach_lsn=reach_lsn)
             except BaseException:
                 writer.abandon()

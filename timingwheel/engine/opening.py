@@ -1,8 +1,9 @@
-"""From a path to the timers in it: the part of opening that every engine shares."""
+"""From a path to what is in it: the part of opening that all engines and stores share."""
 
 from __future__ import annotations
 
 import os
+from typing import TypedDict, Unpack
 
 from timingwheel.clock import Clock
 from timingwheel.engine.arguments import check_log_options
@@ -10,7 +11,48 @@ from timingwheel.engine.timers import Timers
 from timingwheel.engine.volatile import MEMORY, VolatileLog
 from timingwheel.errors import ArgumentError
 from wal.filesystem import FileSystem
-from wal.log import Durability, Log
+from wal.log import (
+    INTERVAL_MS,
+    RESERVE_BYTES,
+    SEGMENT_SIZE_BYTES,
+    Durability,
+    Log,
+)
+
+
+class LogOptions(TypedDict, total=False):
+    """How a store's log is kept; see wal.Log.open."""
+
+    durability: Durability
+    interval_ms: float
+    create: bool
+    segment_size_bytes: int
+    reserve_bytes: int
+    atomic_sectors: bool
+
+
+def open_log(
+    path: str | os.PathLike[str] | FileSystem,
+    clock: Clock,
+    **options: Unpack[LogOptions],
+) -> Log | VolatileLog:
+    """Open the log of a directory, in read mode; ":memory:" has none.
+
+    Raises as TimerEngine; nothing stays locked then.
+    """
+    if not isinstance(path, str | os.PathLike | FileSystem):
+        raise ArgumentError("path", path, "pass a directory, or ':memory:'")
+    if path == "":
+        raise ArgumentError("path", path, "name a directory; '.' is the current one")
+    check_log_options(
+        durability=options.get("durability", "durable"),
+        interval_ms=options.get("interval_ms", INTERVAL_MS),
+        segment_size_bytes=options.get("segment_size_bytes", SEGMENT_SIZE_BYTES),
+        reserve_bytes=options.get("reserve_bytes", RESERVE_BYTES),
+    )
+    if path == MEMORY:
+        return VolatileLog()
+    return Log.open(path, wall_ns=clock.wall_ns, **options)
 
 
 def open_timers(
@@ -18,41 +60,13 @@ def open_timers(
     clock: Clock,
     *,
     may_wait: bool,
-    durability: Durability,
-    interval_ms: float,
-    create: bool,
-    segment_size_bytes: int,
-    reserve_bytes: int,
-    atomic_sectors: bool,
+    **options: Unpack[LogOptions],
 ) -> Timers:
     """Open a directory, recover what it holds, and return its timers.
 
     Raises as TimerEngine; nothing stays locked then.
     """
-    log: Log | VolatileLog
-    if not isinstance(path, str | os.PathLike | FileSystem):
-        raise ArgumentError("path", path, "pass a directory, or ':memory:'")
-    if path == "":
-        raise ArgumentError("path", path, "name a directory; '.' is the current one")
-    check_log_options(
-        durability=durability,
-        interval_ms=interval_ms,
-        segment_size_bytes=segment_size_bytes,
-        reserve_bytes=reserve_bytes,
-    )
-    if path == MEMORY:
-        log = VolatileLog()
-    else:
-        log = Log.open(
-            path,
-            wall_ns=clock.wall_ns,
-            create=create,
-            durability=durability,
-            interval_ms=interval_ms,
-            segment_size_bytes=segment_size_bytes,
-            reserve_bytes=reserve_bytes,
-            atomic_sectors=atomic_sectors,
-        )
+    log = open_log(path, clock, **options)
     try:
         return Timers(log, clock, may_wait=may_wait)
     except BaseException:

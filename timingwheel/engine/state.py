@@ -30,14 +30,16 @@ OwnerApply = Callable[[list[tuple[int, bytes]]], None]
 
 AHEAD_HANDLE: Final = -3
 """Stands for a wheel handle of a timer that was taken out and then put back."""
+HELD_HANDLE: Final = -4
+"""Stands for a wheel handle of a due timer that the owner keeps in an order of its own."""
 
 
 class EngineState:
     """Timers and clock as the records say. Not thread-safe: the core's lock guards it.
 
-    Invariants: once `begin` was called, a row that waits is in exactly one wheel or goes
-    ahead of them, a row being delivered is in none, and nothing is in a wheel without a
-    row (armed timers apart).
+    Invariants: once `begin` was called, a row that waits is in exactly one wheel, goes
+    ahead of them, or is held by the owner; a row being delivered is in none; nothing is
+    in a wheel without a row (armed timers apart).
 
     Attributes:
         table: a row a timer.
@@ -224,8 +226,10 @@ class EngineState:
         armed = [~key for key in elapsed if key < 0]
         found = [TimerId(key) for key in elapsed if key > 0]
         if wall:
-            found += [TimerId(key) for key in wall]
-            if len(found) > len(wall):
+            armed += [~key for key in wall if key < 0]
+            elapsed_count = len(found)
+            found += [TimerId(key) for key in wall if key > 0]
+            if elapsed_count and len(found) > elapsed_count:
                 found.sort(key=lambda key: (self._due_ns(self.slot_of(key)), key))
         for timer_id in found:
             self.table.set_handle(self.slot_of(timer_id), NO_HANDLE)
@@ -245,14 +249,35 @@ class EngineState:
         for token in armed:
             self.timeline.insert(Base.ELAPSED, now.elapsed_ns, ~token)
 
+    def hold(self, timer_id: int) -> None:
+        """Leave a due timer to the owner, who orders it and fires it later.
+
+        Nothing is logged: after a crash it is due again. Its row goes on waiting.
+        """
+        self.table.set_handle(self.slot_of(timer_id), HELD_HANDLE)
+
+    def is_held(self, timer_id: int) -> bool:
+        """Return whether a timer lives, is due and was left to the owner."""
+        slot = self.table.slot(timer_id)
+        return (
+            slot is not None
+            and self.table.handle(slot) == HELD_HANDLE
+            and self.table.is_waiting(slot)
+        )
+
     def is_settled(self, timer_id: int) -> bool:
-        """Return whether a timer taken out was fired, moved or removed since."""
+        """Return whether a timer taken out was held, fired, moved or removed since."""
         slot = self.table.slot(timer_id)
         return (
             slot is None
             or not self.table.is_waiting(slot)
             or self.table.handle(slot) != NO_HANDLE
         )
+
+    @property
+    def ahead_count(self) -> int:
+        """How many go before what is in the wheels: after a restart, what had fired."""
+        return len(self._ahead)
 
     def next_due_ns(self) -> int | None:
         """Return when to look again on the monotonic clock, None if nothing waits."""
@@ -269,6 +294,7 @@ class EngineState:
             in_wheels += in_wheel
         ahead = [self.slot_of(timer_id) for timer_id in self._ahead]
         in_wheels -= sum(self.table.handle(slot) == AHEAD_HANDLE for slot in ahead)
+        in_wheels -= self.table.count_handles(HELD_HANDLE)
         assert in_wheels <= len(self.timeline)
 
     # -- inside -------------------------------------------------------------------------
@@ -297,7 +323,8 @@ class EngineState:
             self.table.set_handle(slot, NO_HANDLE)
             return
         handle = self.table.handle(slot)
-        if handle == NO_HANDLE:
+        if handle in (NO_HANDLE, HELD_HANDLE):
+            self.table.set_handle(slot, NO_HANDLE)
             return
         self.timeline.cancel(
             self.table.base(slot),

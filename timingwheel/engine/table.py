@@ -179,6 +179,10 @@ class TimerTable:
         """Note where in a wheel a row is."""
         self._handle[slot] = handle
 
+    def count_handles(self, handle: int) -> int:
+        """Return how many rows in use have a handle. Cost: O(n); for tests."""
+        return sum(self._handle[slot] == handle for slot in self._slots.values())
+
     def walk(self, start: int, stop: int) -> Iterator[Row]:
         """Yield the rows in use with start <= slot < stop, in slot order."""
         ids = self._timer_id

@@ -31,6 +31,7 @@ class VolatileLog:
     def __init__(self) -> None:
         self.next_lsn = Lsn(1)
         self._closed = False
+        self._listeners: list[Callable[[], None]] = []
 
     @property
     def appended_lsn(self) -> Lsn:
@@ -80,14 +81,18 @@ class VolatileLog:
     def make_room(self, *, urgent: bool = False) -> None:
         """Return: there is always room."""
 
-    def commit(self, lsn: int | None = None) -> None:
-        """Return at once."""
+    def commit(self, lsn: int | None = None) -> None:  # noqa: ARG002 - all is durable
+        """Tell the listeners, and return."""
+        for listener in self._listeners:
+            listener()
 
     def commit_soon(self, lsn: int) -> None:
-        """Return at once."""
+        """Do as `commit`."""
+        self.commit(lsn)
 
     def add_listener(self, listener: Callable[[], None]) -> None:
-        """Ignore a listener: there are no commits to wait for."""
+        """Have `listener` called after each commit."""
+        self._listeners.append(listener)
 
     def close(self) -> None:
         """Take no more records."""

@@ -4,7 +4,7 @@ All are values: frozen, compared by content, and encoded by msgspec as they stan
 store keeps them as bytes and a server sends them as JSON. Time is integer nanoseconds
 since 1970 (UTC); a length of time is nanoseconds too. Nothing here asks the time.
 
-    Job ──has a──▶ Trigger                      what to do, and when
+    Draft ──put──▶ Job ──has a──▶ Trigger       what to do, and when
      │
      └─one per nominal time─▶ Run ──tries──▶ Attempt ──holds──▶ Lease
      └─ranges that did not run─▶ SkipRange
@@ -22,6 +22,7 @@ from typing import Final, NewType
 import msgspec
 
 from timingwheel.jobs.schedule import DstMark
+from timingwheel.jobs.triggers import Trigger
 
 JobId = NewType("JobId", str)
 RunId = NewType("RunId", str)
@@ -207,6 +208,93 @@ class Payload(msgspec.Struct, frozen=True, omit_defaults=True):
     version: int = 1
 
 
+class Draft(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """A job as a caller asks for it, before a store has given it an identity.
+
+    Attributes:
+        task: name of the task.
+        payload: its arguments.
+        trigger: when.
+        policy: how its runs are treated.
+        queue: where they wait.
+        priority: higher is sooner; each step is worth a minute of waiting.
+        cap: shared bound on runs at once.
+        key: idempotency key; its scope is the task. None: each call makes a job.
+        name: unique in the store; adding it again finds or updates the job.
+        tags: for searching.
+    """
+
+    task: str
+    payload: Payload
+    trigger: Trigger
+    policy: Policy = Policy()
+    queue: str = DEFAULT_QUEUE
+    priority: int = 0
+    cap: Cap | None = None
+    key: str | None = None
+    name: str | None = None
+    tags: dict[str, str] = {}  # noqa: RUF012 - msgspec copies the default
+
+
+class Job(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What to do and when, as a store keeps it.
+
+    Attributes:
+        id: a UUID as text; see timingwheel/stores/identity.py.
+        task, payload, trigger, policy, queue, priority, cap, key, name, tags: as in
+            Draft.
+        state: where it stands.
+        revision: grows with each change of the definition, from 1.
+        created_ns: when it was put, on the wall clock.
+        since_ns: when its trigger was set, on the trigger's scale: what an interval
+            without an anchor counts from.
+        next_ns: nominal time of the next occurrence, None if there is none.
+        next_mark: what a change of the clocks does to it.
+        reached_ns: highest nominal time dealt with, run or skipped; None before.
+        runs_made: scheduled runs so far, which `max_runs` bounds.
+        pause: who paused it and why, while it is paused.
+        fault: why it is quarantined.
+    """
+
+    id: JobId
+    task: str
+    payload: Payload
+    trigger: Trigger
+    policy: Policy = Policy()
+    queue: str = DEFAULT_QUEUE
+    priority: int = 0
+    cap: Cap | None = None
+    key: str | None = None
+    name: str | None = None
+    tags: dict[str, str] = {}  # noqa: RUF012 - msgspec copies the default
+    state: JobState = JobState.ACTIVE
+    revision: int = 1
+    created_ns: int
+    since_ns: int = 0
+    next_ns: int | None = None
+    next_mark: DstMark = DstMark.NONE
+    reached_ns: int | None = None
+    runs_made: int = 0
+    pause: Pause | None = None
+    fault: str = ""
+
+
+class Queue(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """Where ready runs wait, and how fast they may leave.
+
+    Attributes:
+        name: unique in the store.
+        limit: runs at once, None for no bound.
+        rate: starts a second, None for no bound.
+        pause: while nothing of it starts.
+    """
+
+    name: str = DEFAULT_QUEUE
+    limit: int | None = None
+    rate: float | None = None
+    pause: Pause | None = None
+
+
 class Run(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """One due time of a job.
 
@@ -230,6 +318,7 @@ class Run(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         error: of the last attempt.
         skip_reason: why it did not run, if `state` is skipped.
         mark: what a change of the clocks did to it.
+        discarded: taken off the dead-letter list by hand.
     """
 
     job_id: JobId
@@ -251,6 +340,7 @@ class Run(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     error: str | None = None
     skip_reason: SkipReason | None = None
     mark: DstMark = DstMark.NONE
+    discarded: bool = False
 
     @property
     def id(self) -> RunId:

@@ -1,0 +1,376 @@
+"""Excluded days left out and rolled, against going through every occurrence."""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right
+from collections.abc import Callable
+from datetime import UTC, date, datetime, time, timedelta
+from itertools import pairwise
+from zoneinfo import ZoneInfo
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from timingwheel.jobs.bounded import Bounded
+from timingwheel.jobs.calendar_days import CalendarDays
+from timingwheel.jobs.calendar_schedule import RollingCalendar, SkippingCalendar
+from timingwheel.jobs.calendars import WEEKDAYS, NamedCalendar
+from timingwheel.jobs.cron import Cron
+from timingwheel.jobs.every import CalendarEvery, Every
+from timingwheel.jobs.model import SkipReason
+from timingwheel.jobs.planning import PlannedSkip
+from timingwheel.jobs.schedule import (
+    HORIZON_NS,
+    NS,
+    DstMark,
+    Schedule,
+    instant_datetime,
+    instant_ns,
+)
+
+DAY = timedelta(days=1)
+MINUTE = timedelta(minutes=1)
+HOUR_NS = 3_600 * NS
+ZONES = ("UTC", "Europe/Berlin", "America/New_York", "Asia/Beirut", "Asia/Kathmandu")
+# Both changes of the year, wherever; Beirut's are at midnight.
+SPRING, AUTUMN = date(2026, 3, 1), date(2026, 10, 15)
+
+
+def ns(text: str) -> int:
+    return instant_ns(datetime.fromisoformat(text), "text")
+
+
+# ------------------------------------------------------------------ the slow way
+
+
+def is_excluded(calendar: NamedCalendar, day: date) -> bool:
+    return day in calendar.dates or WEEKDAYS[day.weekday()] in calendar.weekdays
+
+
+def on_day(day: date, at: time, zone: ZoneInfo) -> int:
+    """When the clock first shows a time on a day, or the end of the gap that holds it."""
+    wall = datetime.combine(day, at, tzinfo=zone)
+    while wall.astimezone(UTC).astimezone(zone).time() != wall.time():
+        wall += MINUTE  # by the wall clock: through the gap, whatever its length
+    return instant_ns(wall.astimezone(UTC), "wall")
+
+
+def moved(
+    calendar: NamedCalendar, utc_ns: int, zone: ZoneInfo, roll: str
+) -> int | None:
+    local = instant_datetime(utc_ns).astimezone(zone)
+    day = local.date()
+    if not is_excluded(calendar, day):
+        return utc_ns
+    if roll == "skip":
+        return None
+    while is_excluded(calendar, day):
+        day += DAY if roll == "next" else -DAY
+    return on_day(day, local.time(), zone)
+
+
+def rolled(
+    base: Schedule, calendar: NamedCalendar, *, tz: str, roll: str, around: date
+) -> list[int]:
+    middle_ns = ns(f"{around.isoformat()}T00:00Z")
+    found = base.between_ns(
+        middle_ns - 60 * 24 * HOUR_NS, middle_ns + 120 * 24 * HOUR_NS, limit=100_000
+    )
+    zone = ZoneInfo(tz)
+    instants = {moved(calendar, firing.utc_ns, zone, roll) for firing in found}
+    return sorted(instant for instant in instants if instant is not None)
+
+
+# ------------------------------------------------------------------ the comparison
+
+
+def made(
+    base: Schedule, calendar: NamedCalendar, *, tz: str, roll: str
+) -> SkippingCalendar | RollingCalendar:
+    days = CalendarDays(calendar, tz)
+    if roll == "skip":
+        return SkippingCalendar(base, days, name="holidays")
+    assert roll in ("next", "previous")
+    return RollingCalendar(base, days, roll=roll, name="holidays")  # type: ignore[arg-type]
+
+
+bases: st.SearchStrategy[Callable[[str, date], Schedule]] = st.one_of(
+    st.builds(
+        lambda minutes, offset: (
+            lambda _tz, _day: Every(
+                minutes * 60 * NS, ns("2025-12-01T00:00Z") + offset * 60 * NS
+            )
+        ),
+        st.integers(200, 5_000),
+        st.integers(0, 1_440),
+    ),
+    st.builds(
+        lambda text: lambda tz, _day: Cron(text, tz),
+        st.sampled_from(
+            [
+                *("30 2 * * *", "0 0 * * *", "30 0,1,2,3,23 * * *", "0 */3 * * *"),
+                *("0 9 * * MON", "15 12 1,15 * *", "0 1 * * SAT,SUN"),
+            ]
+        ),
+    ),
+    st.builds(
+        lambda step, at: (
+            lambda tz, day: CalendarEvery(
+                step, "days", at=at, anchor=day - 40 * DAY, tz=tz, overlap="both"
+            )
+        ),
+        st.integers(1, 9),
+        st.sampled_from(["00:00", "01:30", "02:30", "23:59"]),
+    ),
+)
+
+
+@settings(max_examples=300)
+@given(
+    make=bases,
+    tz=st.sampled_from(ZONES),
+    around=st.sampled_from([SPRING, AUTUMN]),
+    excluded=st.sets(st.integers(-10, 50), max_size=25),
+    weekdays=st.sets(st.sampled_from(WEEKDAYS), max_size=4),
+    roll=st.sampled_from(["skip", "next", "previous"]),
+    asked=st.lists(
+        st.integers(0, 40 * 24 * 4).map(lambda quarter: quarter * HOUR_NS // 4),
+        min_size=2,
+        max_size=6,
+    ),
+)
+def test_a_calendar_equals_going_through_every_occurrence(
+    *,
+    make: Callable[[str, date], Schedule],
+    tz: str,
+    around: date,
+    excluded: set[int],
+    weekdays: set[str],
+    roll: str,
+    asked: list[int],
+) -> None:
+    calendar = NamedCalendar(
+        dates=tuple(around + n * DAY for n in excluded), weekdays=tuple(weekdays)
+    )
+    base = make(tz, around)
+    schedule = made(base, calendar, tz=tz, roll=roll)
+    expected = rolled(base, calendar, tz=tz, roll=roll, around=around)
+    middle_ns = ns(f"{around.isoformat()}T00:00Z")
+    instants = sorted({middle_ns + offset for offset in asked})
+    instants += expected[len(expected) // 3 : len(expected) // 3 + 3]
+    for instant in instants:
+        after = bisect_right(expected, instant)
+        before = bisect_left(expected, instant) - 1
+        if 0 <= before < after < len(expected):
+            following, former = schedule.next_ns(instant), schedule.prev_ns(instant)
+            assert following is not None
+            assert former is not None
+            assert following.utc_ns == expected[after]
+            assert former.utc_ns == expected[before]
+    for low, high in pairwise(sorted(instants)):
+        inside = bisect_left(expected, high) - bisect_left(expected, low)
+        assert schedule.count_ns(low, high) == inside
+        found = schedule.between_ns(low, high, limit=100_000)
+        assert len(found) == inside
+        if isinstance(schedule, SkippingCalendar):
+            removed = schedule.excluded(low, high)
+            gone = base.count_ns(low, high) - inside
+            assert (0 if removed is None else removed.count) == gone
+
+
+# ------------------------------------------------------------------ single stories
+
+HOLIDAYS = NamedCalendar(
+    dates=(date(2026, 12, 25), date(2026, 12, 26)), weekdays=("SAT", "SUN")
+)
+
+
+def shown(
+    schedule: Schedule, start: str, end: str, tz: str = "Europe/Berlin"
+) -> list[str]:
+    firings = schedule.between_ns(ns(start), ns(end), limit=1_000)
+    zone = ZoneInfo(tz)
+    return [
+        f"{instant_datetime(firing.utc_ns).astimezone(zone):%a %d %H:%M}"
+        for firing in firings
+    ]
+
+
+@pytest.mark.parametrize("roll", ["skip", "next", "previous"])
+def test_occurrences_that_meet_in_one_instant_are_one(roll: str) -> None:
+    daily = Cron("30 9 * * *", "Europe/Berlin")
+    schedule = made(daily, HOLIDAYS, tz="Europe/Berlin", roll=roll)
+    start, end = "2026-12-24T00:00Z", "2026-12-29T00:00Z"
+    assert shown(schedule, start, end) == ["Thu 24 09:30", "Mon 28 09:30"]
+    assert schedule.count_ns(ns(start), ns(end)) == 2
+
+
+@pytest.mark.parametrize(
+    ("roll", "expected"),
+    [
+        ("skip", []),
+        ("next", ["Mon 28 09:30"]),
+        ("previous", ["Thu 24 09:30"]),
+    ],
+)
+def test_an_occurrence_on_an_excluded_day_is_left_out_or_moved(
+    roll: str, expected: list[str]
+) -> None:
+    friday = Cron("30 9 25 12 *", "Europe/Berlin")
+    schedule = made(friday, HOLIDAYS, tz="Europe/Berlin", roll=roll)
+    assert shown(schedule, "2026-12-20T00:00Z", "2026-12-31T00:00Z") == expected
+
+
+def test_what_a_calendar_leaves_out_can_be_told() -> None:
+    daily = Cron("30 9 * * *", "Europe/Berlin")
+    schedule = made(daily, HOLIDAYS, tz="Europe/Berlin", roll="skip")
+    assert isinstance(schedule, SkippingCalendar)
+    assert schedule.excluded(
+        ns("2026-12-24T00:00Z"), ns("2026-12-29T00:00Z")
+    ) == PlannedSkip(
+        SkipReason.CALENDAR,
+        ns("2026-12-25T09:30+01:00"),
+        ns("2026-12-27T09:30+01:00"),
+        3,
+    )
+    assert schedule.excluded(ns("2026-12-24T00:00Z"), ns("2026-12-25T00:00Z")) is None
+    assert schedule.excluded(5, 5) is None
+
+
+def test_a_day_is_counted_in_the_zone_of_the_calendar_if_it_has_one() -> None:
+    """At 01:00 in Tokyo it is still the day before in Berlin."""
+    friday = date(2026, 12, 25)
+    tokyo = NamedCalendar(dates=(friday,))
+    berlin = NamedCalendar(dates=(friday,), tz="Europe/Berlin")
+    daily = Cron("0 1 * * *", "Asia/Tokyo")
+    start, end = "2026-12-24T15:00Z", "2026-12-26T15:00Z"
+    local = made(daily, tokyo, tz="Asia/Tokyo", roll="skip")
+    assert shown(local, start, end, "Asia/Tokyo") == ["Sat 26 01:00"]
+    abroad = made(daily, berlin, tz="Asia/Tokyo", roll="skip")
+    assert shown(abroad, start, end, "Asia/Tokyo") == ["Fri 25 01:00"]
+
+
+def test_a_time_rolled_into_a_gap_runs_at_its_end_and_is_marked() -> None:
+    saturday = NamedCalendar(dates=(date(2026, 3, 28),))
+    nightly = Cron("30 2 28 3 *", "Europe/Berlin")
+    schedule = made(nightly, saturday, tz="Europe/Berlin", roll="next")
+    firing = schedule.next_ns(ns("2026-03-01T00:00Z"))
+    assert firing == (ns("2026-03-29T03:00+02:00"), DstMark.SHIFTED)
+
+
+def test_a_time_rolled_into_an_overlap_runs_at_the_first_copy() -> None:
+    saturday = NamedCalendar(dates=(date(2026, 10, 24),))
+    nightly = Cron("30 2 24 10 *", "Europe/Berlin")
+    schedule = made(nightly, saturday, tz="Europe/Berlin", roll="next")
+    firing = schedule.next_ns(ns("2026-10-01T00:00Z"))
+    assert firing == (ns("2026-10-25T02:30+02:00"), DstMark.FIRST)
+
+
+def test_a_gap_that_ends_the_day_moves_the_time_before_it() -> None:
+    """In Scoresbysund the clock jumps from Saturday 23:00 to Sunday 00:00."""
+    friday = NamedCalendar(dates=(date(2026, 3, 27),))
+    late = Cron("30 23 27 3 *", "America/Scoresbysund")
+    schedule = made(late, friday, tz="America/Scoresbysund", roll="next")
+    firing = schedule.next_ns(ns("2026-03-01T00:00Z"))
+    assert firing == (ns("2026-03-28T22:30-02:00"), DstMark.SHIFTED)
+
+
+def test_a_day_that_a_country_left_out_is_no_business_day() -> None:
+    """Samoa went from Thursday 29 to Saturday 31 December 2011."""
+    thursday = NamedCalendar(dates=(date(2011, 12, 29),))
+    daily = Cron("0 12 29 12 *", "Pacific/Apia")
+    schedule = made(daily, thursday, tz="Pacific/Apia", roll="next")
+    start, end = "2011-12-01T00:00Z", "2012-01-31T00:00Z"
+    assert shown(schedule, start, end, "Pacific/Apia") == ["Sat 31 12:00"]
+    noon_ns = ns("2011-12-31T12:00+14:00")
+    assert schedule.count_ns(noon_ns, noon_ns + 1) == 1
+    assert schedule.count_ns(ns("2011-12-31T00:00+14:00"), noon_ns) == 0
+
+
+def test_an_hour_shown_again_after_midnight_belongs_to_the_new_day() -> None:
+    """In St John's of 2006 the clock went from 00:01 back to 23:01."""
+    tz = "America/St_Johns"
+    days = CalendarDays(NamedCalendar(dates=(date(2006, 10, 29),)), tz)
+    midnight_ns = ns("2006-10-29T00:00-02:30")
+    sunday = days.day_of(midnight_ns)
+    assert days.start_ns(sunday) == midnight_ns
+    assert days.is_excluded(sunday)
+    assert days.day_of(midnight_ns - 1) == sunday - 1
+    assert days.day_of(midnight_ns + 30 * 60 * NS) == sunday  # 23:30 once more
+    assert days.start_ns(sunday + 1) == midnight_ns + 25 * HOUR_NS
+
+
+def test_days_follow_each_other_without_a_hole() -> None:
+    for tz in ("Asia/Beirut", "America/St_Johns", "Pacific/Apia", "America/Havana"):
+        days = CalendarDays(NamedCalendar(), tz)
+        first = days.day_of(ns("2006-01-01T12:00Z"))
+        for day in range(first, first + 3_000):
+            start_ns, end_ns = days.start_ns(day), days.start_ns(day + 1)
+            assert start_ns <= end_ns
+            if start_ns < end_ns:
+                assert days.day_of(start_ns) == days.day_of(end_ns - 1) == day
+
+
+def test_a_calendar_leaves_nothing_of_a_schedule_that_only_has_excluded_days() -> None:
+    sundays = Cron("0 9 * * SUN")
+    closed = NamedCalendar(weekdays=("SUN",))
+    schedule = made(sundays, closed, tz="UTC", roll="skip")
+    assert schedule.next_ns(0) is None
+    assert schedule.prev_ns(HORIZON_NS) is None
+    assert schedule.count_ns(0, HORIZON_NS) == 0
+    assert isinstance(schedule, SkippingCalendar)
+    removed = schedule.excluded(0, HORIZON_NS)
+    assert removed is not None
+    assert removed.count == sundays.count_ns(0, HORIZON_NS)
+
+
+@pytest.mark.parametrize("roll", ["skip", "next", "previous"])
+def test_both_ends_of_time_are_ends_with_a_calendar_too(roll: str) -> None:
+    daily = Cron("0 9 * * *")
+    weekend = NamedCalendar(weekdays=("SAT", "SUN"), dates=(date(1970, 1, 1),))
+    schedule = made(daily, weekend, tz="UTC", roll=roll)
+    assert schedule.next_ns(HORIZON_NS) is None
+    assert schedule.next_ns(1 << 70) is None
+    assert schedule.prev_ns(0) is None
+    assert schedule.prev_ns(-(1 << 70)) is None
+    first, last = schedule.next_ns(-(1 << 70)), schedule.prev_ns(1 << 70)
+    assert first is not None
+    assert last is not None
+    assert first.utc_ns == ns("1970-01-02T09:00Z")
+    assert schedule.prev_ns(first.utc_ns) is None
+    assert schedule.next_ns(last.utc_ns) is None
+    assert schedule.count_ns(-(1 << 70), 1 << 70) == schedule.count_ns(
+        first.utc_ns, last.utc_ns + 1
+    )
+
+
+def test_counting_asks_for_each_excluded_day_and_never_for_each_occurrence() -> None:
+    """The other schedule counts how often it is asked: over a century, a few times."""
+    asked: list[str] = []
+
+    class Counting(Every):
+        def next_ns(self, after_ns: int):
+            asked.append("next")
+            return super().next_ns(after_ns)
+
+        def count_ns(self, start_ns: int, end_ns: int) -> int:
+            asked.append("count")
+            return super().count_ns(start_ns, end_ns)
+
+    three = tuple(date(year, 5, 1) for year in (2030, 2040, 2050))
+    days = CalendarDays(NamedCalendar(dates=three), "UTC")
+    schedule = SkippingCalendar(Counting(NS, 0), days, name="may day")
+    century = schedule.count_ns(ns("2000-01-01T00:00Z"), ns("2100-01-01T00:00Z"))
+    assert century == (36_525 - 3) * 86_400
+    assert len(asked) == 4
+
+
+def test_a_rolled_schedule_in_words() -> None:
+    daily = Bounded(Cron("0 9 * * *"), start_ns=None, end_ns=None)
+    for roll, words in (
+        ("skip", 'Nothing on days that the calendar "holidays" excludes.'),
+        ("next", "runs on the next business day instead, at the same time."),
+        ("previous", "runs on the previous business day instead, at the same time."),
+    ):
+        assert made(daily, HOLIDAYS, tz="UTC", roll=roll).explain().endswith(words)

@@ -1,0 +1,592 @@
+"""The embedded JobStore: an owner on the engine core, one directory, one process.
+
+    directory   the log and its snapshots (wal/), and history.db
+    pending     a plain job is a timer and its payload; others are small objects
+    ready       in memory, by rank
+    running     the start is one record, whose LSN is the lease's token
+    ended       a record that says all; the history writer takes it to SQLite
+
+This is the front: requests of people and programs. stores/serving.py is the node's side,
+stores/owner.py the state that both share.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import threading
+from collections.abc import Callable, Iterable, Sequence
+from typing import Final, Self, Unpack
+
+import msgspec
+
+from timingwheel.clock import Clock, SystemClock
+from timingwheel.engine.opening import LogOptions, open_log
+from timingwheel.engine.snapshotter import SNAPSHOT_EVERY_BYTES, Snapshotter
+from timingwheel.engine.volatile import MEMORY, VolatileLog
+from timingwheel.jobs.calendars import NamedCalendar
+from timingwheel.jobs.errors import UnknownRunError
+from timingwheel.jobs.model import (
+    Attempt,
+    Draft,
+    Job,
+    JobId,
+    JobState,
+    Pause,
+    Queue,
+    Run,
+    RunId,
+    SkipRange,
+    parse_run_id,
+)
+from timingwheel.jobs.store import (
+    CancelResult,
+    CatchUp,
+    Change,
+    Claim,
+    Finish,
+    IfExists,
+    Instant,
+    JobPage,
+    JobQuery,
+    JobRef,
+    Load,
+    NewRun,
+    Request,
+    Resumption,
+    RunPage,
+    RunQuery,
+    Ticket,
+    Verdict,
+)
+from timingwheel.jobs.store import Running as RunningRule
+from timingwheel.stores import changing
+from timingwheel.stores.decision import Decision
+from timingwheel.stores.history import History
+from timingwheel.stores.history_entries import HistoryRun
+from timingwheel.stores.history_retention import Retention
+from timingwheel.stores.owner import StoreOwner
+from timingwheel.stores.putting import put_all
+from timingwheel.stores.records import CalendarSet, Kind, LiveRun, record
+from timingwheel.stores.serving import Serving
+from wal.filesystem import FileSystem
+from wal.log import Log
+from wal.recovery import Report
+from wal.snapshot import SnapshotInfo
+
+replace = msgspec.structs.replace
+
+HISTORY_NAME: Final = "history.db"
+
+_Path = str | os.PathLike[str] | FileSystem
+
+
+class EmbeddedStore:
+    """A JobStore in a directory. Thread-safe. Use `open`.
+
+    Args:
+        log: opened, in read mode.
+        history: opened, or what opens it.
+        clock: where time comes from.
+        snapshot_every_bytes: least growth of the log between two snapshots.
+        retention: how long the history keeps what.
+        rng: for jitter and backoff.
+    """
+
+    def __init__(
+        self,
+        log: Log | VolatileLog,
+        history: History | Callable[[], History],
+        *,
+        clock: Clock,
+        snapshot_every_bytes: int = SNAPSHOT_EVERY_BYTES,
+        retention: Retention | None = None,
+        rng: random.Random | None = None,
+    ) -> None:
+        self._owner = StoreOwner(
+            log,
+            history,
+            clock=clock,
+            retention=retention,
+            rng=rng if rng is not None else random.Random(),
+        )
+        self._serving = Serving(self._owner, clock)
+        self._log = log
+        self._core = self._owner.core
+        self._state = self._owner.state
+        self._history = self._owner.history
+        self._read = self._owner.read
+        self._rng = self._owner.rng
+        self._closed = False
+        self._snapshotter = (
+            Snapshotter(self._core, log, every_bytes=snapshot_every_bytes)
+            if isinstance(log, Log)
+            else None
+        )
+        if self._snapshotter is not None:
+            self._snapshotter.start()
+
+    @classmethod
+    def open(
+        cls,
+        path: _Path,
+        *,
+        clock: Clock | None = None,
+        history: History | None = None,
+        snapshot_every_bytes: int = SNAPSHOT_EVERY_BYTES,
+        retention: Retention | None = None,
+        rng: random.Random | None = None,
+        **log_options: Unpack[LogOptions],
+    ) -> Self:
+        """Open a directory and recover what it holds; fire nothing yet.
+
+        Args:
+            path: the directory, made if missing; ":memory:" keeps nothing.
+            clock: where time comes from.
+            history: in place of `history.db`, for a path that is no real directory.
+            snapshot_every_bytes: least growth of the log between two snapshots.
+            retention: how long the history keeps what.
+            rng: for jitter and backoff; a seeded one makes a simulation repeat.
+            log_options: see TimerEngine.
+
+        Raises:
+            As TimerEngine; HistoryError: the history is damaged, or older than the log.
+        """
+        clock = clock if clock is not None else SystemClock()
+        log = open_log(path, clock, **log_options)
+        opened: History | None = None
+        try:
+            if history is None:
+                place, is_there = _history_of(path)
+                # Looked into before the log is touched: a failed open changes nothing.
+                if is_there:
+                    history = opened = History(place)
+            return cls(
+                log,
+                history if history is not None else lambda: History(place),
+                clock=clock,
+                snapshot_every_bytes=snapshot_every_bytes,
+                retention=retention,
+                rng=rng,
+            )
+        except BaseException:
+            log.close()
+            if opened is not None:
+                opened.close()
+            raise
+
+    def close(self) -> None:
+        """Write what is durable to the history and let go of everything. Idempotent."""
+        if self._closed or self._core.forked:
+            return
+        self._closed = True
+        if self._snapshotter is not None:
+            self._snapshotter.stop()
+        self._owner.close()
+
+    # -- life ----------------------------------------------------------------------------
+
+    def now(self) -> Instant:
+        """Return the present by which this store decides what is due."""
+        with self._core.lock:
+            now = self._core.now()
+        return Instant(now.wall_ns, now.elapsed_ns)
+
+    def commit(self, ticket: Ticket) -> None:
+        """Return when what the ticket stands for is durable."""
+        self._core.commit(ticket)
+
+    def commit_soon(self, ticket: Ticket) -> None:
+        """Have it made durable without waiting."""
+        self._core.commit_soon(ticket)
+
+    @property
+    def report(self) -> Report | None:
+        """What opening found; None in memory."""
+        return self._log.report if isinstance(self._log, Log) else None
+
+    def snapshot(self) -> SnapshotInfo | None:
+        """Write a snapshot now, so that the next open is quick; None in memory."""
+        return self._snapshotter.write() if self._snapshotter is not None else None
+
+    # -- jobs ----------------------------------------------------------------------------
+
+    def put(
+        self, drafts: Sequence[Draft], *, if_exists: IfExists = "update"
+    ) -> list[JobRef]:
+        """Make jobs, all or none of them; see JobStore."""
+        self._core.admit()
+        refs: list[JobRef] = []
+        past = self._read.past(drafts)
+
+        def decide(decision: Decision) -> None:
+            refs[:] = put_all(
+                decision, drafts, tag=self._owner.tag, if_exists=if_exists, past=past
+            )
+
+        self._core.commit(self._owner.decide(decide))
+        return refs
+
+    def get(self, job_id: JobId) -> Job | None:
+        """Return a job that is live or still kept."""
+        self._core.require_alive()
+        with self._core.lock:
+            job = self._read.live_job(job_id)
+        if job is not None:
+            return job
+        self._owner.flush()
+        return self._history.job(job_id)
+
+    def find(self, name: str) -> Job | None:
+        """Return the live job of a name."""
+        self._core.require_alive()
+        with self._core.lock:
+            job_id = self._state.names.get(name)
+            return None if job_id is None else self._state.jobs[job_id].job
+
+    def jobs(self, query: JobQuery) -> JobPage:
+        """Return jobs, live ones first."""
+        self._core.require_alive()
+        self._owner.flush()
+        return self._read.jobs(query)
+
+    def update(self, job_id: JobId, change: Change, *, if_revision: int | None) -> Job:
+        """Change a live job; see JobStore."""
+        changed: list[Job] = []
+
+        def decide(decision: Decision) -> None:
+            job = self._owner.live_job(decision, job_id)
+            changed[:] = [
+                changing.update(decision, job, change, if_revision=if_revision)
+            ]
+
+        self._owner.transact(decide)
+        return changed[0]
+
+    def cancel(self, job_id: JobId, *, running: RunningRule = "leave") -> CancelResult:
+        """End a job; see CancelResult."""
+        found: list[CancelResult] = []
+
+        def decide(decision: Decision) -> None:
+            found[:] = [self._cancel(decision, job_id, running)]
+
+        self._owner.transact(decide, urgent=True)
+        if found[0] is CancelResult.NOT_FOUND:
+            self._owner.flush()
+            job = self._history.job(job_id)
+            if job is not None:
+                was_cancelled = job.state is JobState.CANCELLED
+                return CancelResult.ALREADY if was_cancelled else CancelResult.FINISHED
+        return found[0]
+
+    def _cancel(
+        self, decision: Decision, job_id: JobId, running: RunningRule
+    ) -> CancelResult:
+        job = decision.job(job_id)
+        if job is None and self._read.plain_row(job_id) is None:
+            return CancelResult.NOT_FOUND
+        if job is not None and job.state is JobState.CANCELLED:
+            return CancelResult.ALREADY
+        job = self._owner.live_job(decision, job_id)
+        return changing.cancel(
+            decision, job, running=running, has_begun=self._has_begun
+        )
+
+    def _has_begun(self, live: LiveRun) -> bool:
+        running = self._state.running.get(live.token)
+        return running is not None and running.begun
+
+    def hold(
+        self, job_id: JobId, pause: Pause, *, running: RunningRule = "leave"
+    ) -> bool:
+        """Pause a job; see JobStore."""
+        fresh: list[bool] = []
+
+        def decide(decision: Decision) -> None:
+            job = self._owner.live_job(decision, job_id)
+            fresh[:] = [changing.hold(decision, job, pause, running=running)]
+
+        self._owner.transact(decide, urgent=True)
+        return fresh[0]
+
+    def unhold(
+        self, job_id: JobId, catch_up: CatchUp, *, dry_run: bool = False
+    ) -> Resumption:
+        """Resume a job; see JobStore."""
+        found = [Resumption([], 0, 0)]
+
+        def decide(decision: Decision) -> None:
+            job = self._owner.live_job(decision, job_id)
+            if job.pause is not None:
+                found[:] = [changing.unhold(decision, job, catch_up, rng=self._rng)]
+            if dry_run:
+                decision.events.clear()
+                decision.requests.clear()
+
+        self._owner.transact(decide)
+        return found[0]
+
+    def create_runs(self, job_id: JobId, runs: Sequence[NewRun]) -> list[Run]:
+        """Create runs by hand; see JobStore."""
+        self._owner.flush()
+        kept: dict[int, int] = {}
+        for nominal_ns, n in self._history.planned(job_id):
+            kept[nominal_ns] = max(kept.get(nominal_ns, -1), n)
+        made: list[Run] = []
+
+        def decide(decision: Decision) -> None:
+            job = self._owner.live_job(decision, job_id)
+            made[:] = changing.create_runs(decision, job, runs, kept=kept)
+
+        self._owner.transact(decide)
+        return made
+
+    def planned(self, job_id: JobId) -> list[tuple[int, int]]:
+        """Return (nominal_ns, n) of every run of a job that is kept."""
+        self._owner.flush()
+        kept = self._history.planned(job_id)
+        with self._core.lock:
+            live = [(run.nominal_ns, run.n) for run in self._read.live_runs_of(job_id)]
+        return sorted({*kept, *live})
+
+    def rebind(self, old: str, new: str) -> int:
+        """Give the jobs of one task to another; see JobStore."""
+        count = 0
+
+        def decide(decision: Decision) -> None:
+            nonlocal count
+            for row in self._read.plain_rows():
+                if row.plain.t == old:
+                    self._owner.live_job(decision, row.job_id)
+            live = [entry.job for entry in self._state.jobs.values()]
+            jobs = [
+                job
+                for job in live
+                if job.task == old and job.state is not JobState.CANCELLED
+            ]
+            jobs += decision.touched_jobs()
+            for job in jobs:
+                changing.rebind(decision, job, new, rng=self._rng)
+            count = len(jobs)
+
+        self._owner.transact(decide)
+        return count
+
+    def quarantine(self, job_id: JobId, fault: str) -> None:
+        """Set a job aside whose payload cannot be understood; its bytes are kept."""
+
+        def decide(decision: Decision) -> None:
+            job = self._owner.live_job(decision, job_id)
+            decision.save_job(replace(job, state=JobState.QUARANTINED, fault=fault))
+
+        self._owner.transact(decide, urgent=True)
+
+    # -- runs ----------------------------------------------------------------------------
+
+    def run(self, run_id: RunId) -> Run | None:
+        """Return a run that is kept."""
+        self._core.require_alive()
+        with self._core.lock:
+            run = self._read.live_run(run_id)
+        if run is not None:
+            return run
+        self._owner.flush()
+        found = self._history.run(run_id)
+        return None if found is None else found.run
+
+    def runs(self, query: RunQuery) -> RunPage:
+        """Return runs, live and finished, newest nominal time first."""
+        self._core.require_alive()
+        self._owner.flush()
+        return self._read.runs(query)
+
+    def attempts(self, run_id: RunId) -> list[Attempt]:
+        """Return the attempts of a run, the one that goes on last."""
+        self._core.require_alive()
+        self._owner.flush()
+        return self._read.attempts(run_id)
+
+    def skips(self, job_id: JobId, *, since_ns: int = 0) -> list[SkipRange]:
+        """Return what did not run and why, oldest first."""
+        self._core.require_alive()
+        self._owner.flush()
+        return self._history.skips(job_id, since_ns)
+
+    def retry(self, run_id: RunId) -> Run:
+        """Make a failed or lost run ready again; see JobStore."""
+        self._owner.flush()
+        dead = self._dead(run_id)
+        job = self._history.job(dead.run.job_id)
+        made: list[Run] = []
+
+        def decide(decision: Decision) -> None:
+            live = self._read.live_run(run_id)
+            if live is not None:  # somebody was quicker
+                made[:] = [live]
+                return
+            made[:] = [changing.retry(decision, dead, job)]
+
+        self._owner.transact(decide)
+        return made[0]
+
+    def discard(self, run_id: RunId) -> Run:
+        """Take a run off the dead-letter list; see JobStore."""
+        self._owner.flush()
+        made: list[Run] = []
+        with self._core.lock:
+            is_live = self._read.live_run(run_id) is not None
+        dead = None if is_live else self._dead(run_id)
+
+        def decide(decision: Decision) -> None:
+            if dead is not None:
+                made[:] = [changing.discard_dead(decision, dead)]
+                return
+            job_id, nominal_ns, n = parse_run_id(run_id)
+            self._owner.live_job(decision, job_id)
+            live = decision.run(job_id, nominal_ns, n)
+            if live is None:
+                raise UnknownRunError("run", run_id, "it has ended: look again")
+            made[:] = [changing.discard_waiting(decision, live)]
+
+        self._owner.transact(decide, urgent=True)
+        return made[0]
+
+    def _dead(self, run_id: RunId) -> HistoryRun:
+        dead = self._history.run(run_id)
+        if dead is None:
+            raise UnknownRunError("run", run_id, "pass the id of a run that is kept")
+        return dead
+
+    # -- queues and calendars ------------------------------------------------------------
+
+    def load_ahead(self, until_ns: int, step_ns: int) -> list[Load]:
+        """Return how many starts are planned in each step from now until then."""
+        self._core.require_alive()
+        return self._read.load_ahead(until_ns, step_ns)
+
+    def queue(self, name: str) -> Queue:
+        """Return a queue; one that nobody has set has no bounds."""
+        self._core.require_alive()
+        with self._core.lock:
+            return self._state.queues.get(name, Queue(name=name))
+
+    def queues(self) -> list[Queue]:
+        """Return all queues that were set or have waiting runs."""
+        self._core.require_alive()
+        with self._core.lock:
+            names = {*self._state.queues, *self._state.running_by_queue}
+            names.update(lane.queue for lane in self._state.ready.lanes())
+            return [
+                self._state.queues.get(name, Queue(name=name)) for name in sorted(names)
+            ]
+
+    def set_queue(self, queue: Queue) -> None:
+        """Replace what is known of a queue."""
+
+        def decide(decision: Decision) -> None:
+            decision.events.append(record(Kind.QUEUE_SET, queue))
+
+        self._owner.transact(decide, urgent=True)
+        self._owner.wake()
+
+    def calendar(self, name: str) -> NamedCalendar | None:
+        """Return a calendar."""
+        self._core.require_alive()
+        with self._core.lock:
+            return self._state.calendars.get(name)
+
+    def calendars(self) -> dict[str, NamedCalendar]:
+        """Return all calendars."""
+        self._core.require_alive()
+        with self._core.lock:
+            return dict(self._state.calendars)
+
+    def set_calendar(self, name: str, calendar: NamedCalendar) -> None:
+        """Replace a calendar; the jobs that use it are planned anew from now."""
+
+        def decide(decision: Decision) -> None:
+            decision.events.append(
+                record(Kind.CALENDAR_SET, CalendarSet(name, calendar))
+            )
+
+        self._owner.transact(decide)
+
+        def replan(decision: Decision) -> None:
+            for entry in self._state.jobs.values():
+                job = entry.job
+                if job.trigger.calendar == name and job.trigger.is_recurring:
+                    changing.replan(decision, job)
+
+        self._owner.transact(replan)
+
+    # -- nodes and workers --------------------------------------------------------------
+
+    def join(self, worker: str, *, ttl_ns: int | None = None) -> None:
+        """Announce a worker, before it claims; see JobStore."""
+        self._serving.join(worker, ttl_ns=ttl_ns)
+
+    def beat(self, worker: str) -> bool:
+        """Renew the leases of a worker; False if they ran out and are lost."""
+        return self._serving.beat(worker)
+
+    def leave(self, worker: str) -> None:
+        """Forget a worker; what it still has is lost."""
+        self._serving.leave(worker)
+
+    def recover(self) -> int:
+        """Begin to serve: what dead workers left is lost, what passed is missed."""
+        return self._serving.recover()
+
+    def fire(self, limit: int) -> tuple[int, Ticket]:
+        """Make ready what is due; see JobStore."""
+        return self._serving.fire(limit)
+
+    def claim(
+        self, worker: str, *, tasks: frozenset[str], count: int, ahead: int = 0
+    ) -> tuple[list[Claim], Ticket]:
+        """Take runs in the order of their ranks; see JobStore."""
+        return self._serving.claim(worker, tasks=tasks, count=count, ahead=ahead)
+
+    def begin(self, run_id: RunId, token: int) -> bool:
+        """Note that the handler starts; False if the run was cancelled meanwhile."""
+        return self._serving.begin(run_id, token)
+
+    def give_back(self, claims: Iterable[tuple[RunId, int]]) -> Ticket:
+        """Return runs that were claimed and never begun; see JobStore."""
+        return self._serving.give_back(claims)
+
+    def finish(self, ends: Sequence[Finish]) -> tuple[list[Verdict], Ticket]:
+        """Take in how attempts ended; see JobStore."""
+        return self._serving.finish(ends)
+
+    def requests(self) -> list[Request]:
+        """Return, once, the attempts of this process that are to be ended."""
+        return self._serving.requests()
+
+    @property
+    def changed(self) -> threading.Condition:
+        """Notified when there is earlier work, something ready, or a request."""
+        return self._core.wake
+
+    def wait(self) -> None:
+        """Wait, `changed` held, until something is due or `changed` is notified."""
+        self._serving.wait()
+
+    def add_listener(self, listener: Callable[[Sequence[Run]], None]) -> None:
+        """Call with runs that reached a final state, once that is durable."""
+        self._owner.add_listener(listener)
+
+    def check(self) -> None:
+        """Assert the invariants. For tests."""
+        self._core.check()
+        with self._core.lock:
+            self._state.check()
+
+
+def _history_of(path: _Path) -> tuple[str, bool]:
+    """Return where the history of a directory is, and whether there is one yet."""
+    if path == MEMORY:
+        return MEMORY, True
+    files = path if isinstance(path, FileSystem) else FileSystem(path)
+    is_there = files.exists() and HISTORY_NAME in files.names()
+    return os.path.join(files.path, HISTORY_NAME), is_there

@@ -1,0 +1,259 @@
+"""What a wait that has come due leads to: occurrences become runs, runs become ready."""
+
+from __future__ import annotations
+
+import random
+from typing import NamedTuple
+
+import msgspec
+
+from timingwheel.jobs.model import Job, Run, RunState, SkipReason
+from timingwheel.jobs.offsets import due_ns
+from timingwheel.jobs.overlap import Admission, admit
+from timingwheel.jobs.planning import Plan, PlannedRun, plan_due
+from timingwheel.jobs.schedule import Firing, Schedule
+from timingwheel.jobs.scheduling import removed_between, schedule_of
+from timingwheel.jobs.store import Request
+from timingwheel.jobs.triggers import CronRule, EveryCalendar
+from timingwheel.stores.decision import Decision
+from timingwheel.stores.ending import (
+    cancelled,
+    finish_run,
+    settle_job,
+    skip_run,
+    skipped,
+)
+from timingwheel.stores.entries import JobEntry, RunEntry
+from timingwheel.stores.records import LiveRun
+from timingwheel.stores.state import StoreState
+
+replace = msgspec.structs.replace
+
+
+class Unserved(NamedTuple):
+    """Up to when nobody could dispatch: what came due until then is missed, ns."""
+
+    wall_ns: int
+    elapsed_ns: int
+
+
+def schedule_for(state: StoreState, entry: JobEntry) -> Schedule:
+    """Return the schedule of a recurring job; made once."""
+    if entry.schedule is None:
+        entry.schedule = job_schedule(state, entry.job)
+    return entry.schedule
+
+
+def job_schedule(state: StoreState, job: Job) -> Schedule:
+    """Return the schedule of a recurring job."""
+    return schedule_of(
+        job.trigger,
+        created_ns=job.since_ns,
+        job_key=job.name or job.id,
+        calendars=state.calendars,
+    )
+
+
+def fire_job(
+    decision: Decision,
+    entry: JobEntry,
+    *,
+    unserved: Unserved,
+    rng: random.Random,
+) -> None:
+    """Decide what becomes of the occurrences of a job that have come due."""
+    job = entry.job
+    elapsed = job.trigger.is_elapsed
+    now_ns = decision.now.elapsed_ns if elapsed else decision.now.wall_ns
+    assert job.next_ns is not None
+    assert job.next_ns <= now_ns
+    schedule = schedule_for(decision.state, entry)
+    plan = plan_due(
+        schedule,
+        job.policy.misfire,
+        first=Firing(job.next_ns, job.next_mark),
+        now_ns=now_ns,
+        unserved_until_ns=unserved.elapsed_ns if elapsed else unserved.wall_ns,
+    )
+    carry_out(decision, job, plan, schedule=schedule, rng=rng)
+
+
+def carry_out(
+    decision: Decision,
+    job: Job,
+    plan: Plan,
+    *,
+    schedule: Schedule,
+    rng: random.Random,
+) -> None:
+    """Turn a plan into runs and skip ranges, and move the job on."""
+    for skip in plan.skips:
+        decision.note_skips(
+            job.id,
+            skip.reason,
+            first_ns=skip.first_ns,
+            last_ns=skip.last_ns,
+            count=skip.count,
+        )
+    runs_max = job.trigger.runs_max
+    made = job.runs_made
+    over: list[int] = []
+    reached: list[int] = [skip.last_ns for skip in plan.skips]
+    for planned in plan.runs:
+        if made == runs_max:
+            break
+        run = _run_of(decision, job, planned, schedule=schedule, rng=rng)
+        reached.append(run.nominal_ns)
+        if _admit(decision, job, run):
+            made += 1
+        else:
+            over.append(run.nominal_ns)
+    follow = None if made == runs_max else plan.next
+    if over:
+        decision.note_skips(
+            job.id,
+            SkipReason.OVERLAP,
+            first_ns=over[0],
+            last_ns=over[-1],
+            count=len(over),
+        )
+    reached_ns = max([*reached, job.reached_ns or 0])
+    since_ns = job.reached_ns if job.reached_ns is not None else job.since_ns
+    _note_excluded(decision, job, since_ns, reached_ns)
+    decision.save_job(
+        replace(
+            job,
+            next_ns=follow.utc_ns if follow is not None else None,
+            next_mark=follow.mark if follow is not None else job.next_mark,
+            reached_ns=reached_ns,
+            runs_made=made,
+        )
+    )
+    if follow is None:
+        settle_job(decision, job.id)
+
+
+def fire_run(decision: Decision, entry: RunEntry) -> None:
+    """Decide what becomes of a run whose wait is over."""
+    live, run = entry.live, entry.live.run
+    job = entry.job
+    if run.state in (RunState.PLANNED, RunState.RETRYING):
+        if not job.holds(run):  # else the end of the pause places it again
+            decision.move_run(live, replace(run, state=RunState.READY))
+    elif run.state is RunState.READY and run.attempts == 0:
+        skip_run(decision, live, SkipReason.EXPIRED)
+
+
+def is_expired(run: Run, *, start_deadline_ns: int | None, wall_ns: int) -> bool:
+    """Return whether a run may not start any more."""
+    return (
+        start_deadline_ns is not None
+        and run.attempts == 0
+        and wall_ns > run.due_ns + start_deadline_ns
+    )
+
+
+def _run_of(
+    decision: Decision,
+    job: Job,
+    planned: PlannedRun,
+    *,
+    schedule: Schedule,
+    rng: random.Random,
+) -> Run:
+    """Return an occurrence as a run, not yet admitted."""
+    nominal_ns = planned.firing.utc_ns
+    at_ns = nominal_ns
+    if job.trigger.splay_ns or job.trigger.jitter_ns:
+        after = schedule.next_ns(nominal_ns)
+        at_ns = due_ns(
+            job.trigger,
+            nominal_ns,
+            job_id=job.id,
+            next_ns=None if after is None else after.utc_ns,
+            random=rng,
+        )
+    # Of an elapsed trigger the nominal time is on the elapsed scale; due is wall time.
+    ahead_ns = (
+        decision.now.wall_ns - decision.now.elapsed_ns if job.trigger.is_elapsed else 0
+    )
+    return Run(
+        job_id=job.id,
+        nominal_ns=nominal_ns,
+        due_ns=at_ns + ahead_ns,
+        reason=planned.reason,
+        task=job.task,
+        queue=job.queue,
+        priority=job.priority,
+        revision=job.revision,
+        created_ns=decision.now.wall_ns,
+        mark=planned.firing.mark,
+    )
+
+
+def start_or_plan(decision: Decision, job: Job, run: Run) -> LiveRun:
+    """Make a run: ready if its due time has come, else planned."""
+    if run.due_ns <= decision.now.wall_ns:
+        return decision.new_run(replace(run, state=RunState.READY))
+    if job.trigger.is_elapsed:
+        ahead_ns = decision.now.wall_ns - decision.now.elapsed_ns
+        return decision.new_run(run, wait_ns=run.due_ns - ahead_ns, base=0)
+    return decision.new_run(run, wait_ns=run.due_ns, base=1)
+
+
+def _admit(decision: Decision, job: Job, run: Run) -> bool:
+    """Make a run as the overlap policy says; False if it is to be skipped."""
+    admission = admit(
+        job.policy.overlap,
+        active=len(decision.active(job.id)),
+        behind=len(decision.behind(job.id)),
+    )
+    if admission is Admission.SKIP:
+        return False
+    if admission in (Admission.INSTEAD, Admission.INSTEAD_KILL):
+        kill = admission is Admission.INSTEAD_KILL
+        end_others(decision, job, kill=kill)
+        admission = Admission.BEHIND if decision.active(job.id) else Admission.START
+    if admission is Admission.START:
+        start_or_plan(decision, job, run)
+    else:
+        decision.new_run(run, behind=True)
+    return True
+
+
+def end_others(decision: Decision, job: Job, *, kill: bool) -> None:
+    """Make way for a newer run: end what can be ended, ask for the rest."""
+    for live in decision.runs(job.id):
+        if live.behind:
+            run = skipped(decision, live, SkipReason.OVERLAP)
+            finish_run(decision, live, run, makes_way=True)
+        elif live.run.state is RunState.RUNNING:
+            decision.save_run(replace(live, ending=True))
+            decision.requests.append(Request(live.run.id, live.token, kill))
+        elif live.run.state is not RunState.BLOCKED:
+            finish_run(decision, live, cancelled(decision, live), makes_way=True)
+
+
+def _note_excluded(
+    decision: Decision, job: Job, since_ns: int, reached_ns: int
+) -> None:
+    """Write down what the job's calendar or its gap rule has left out."""
+    when = job.trigger.when
+    skips_gaps = isinstance(when, CronRule | EveryCalendar) and when.gap == "skip"
+    if job.trigger.calendar is None and not skips_gaps:
+        return
+    for skip in removed_between(
+        job.trigger,
+        since_ns + 1,
+        reached_ns + 1,
+        created_ns=job.since_ns,
+        job_key=job.name or job.id,
+        calendars=decision.state.calendars,
+    ):
+        decision.note_skips(
+            job.id,
+            skip.reason,
+            first_ns=skip.first_ns,
+            last_ns=skip.last_ns,
+            count=skip.count,
+        )

@@ -1,0 +1,105 @@
+"""Who may use the history database when: one writer at a time, readers beside it.
+
+In SQLite's write-ahead mode a reader sees the moment at which its statement began and
+neither waits for a commit nor holds one up. A connection serves one thread at a time, so
+readers borrow one and give it back.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from timingwheel.stores.history_errors import HistoryError
+from timingwheel.stores.history_schema import (
+    IN_MEMORY,
+    Connection,
+    open_reader,
+    open_writer,
+    refusal,
+)
+
+
+class Connections:
+    """The connections to one database; what SQLite refuses is told as HistoryError.
+
+    Invariant: a connection is either lent to one thread, or idle, or closed. In memory
+    there is one alone, and all take turns.
+
+    Args:
+        path: of the database file, made if there is none; ":memory:" for none.
+
+    Raises:
+        HistoryError: the file is damaged, foreign or newer.
+    """
+
+    def __init__(self, path: str) -> None:
+        self.path = path
+        self.writing = threading.RLock()  # held by whoever writes
+        self.writer = open_writer(path)
+        self.idle_readers: list[Connection] = []
+        self._pool = threading.Lock()
+        self._closed = False
+
+    @contextmanager
+    def reader(self) -> Iterator[Connection]:
+        """Lend a connection to read by."""
+        if self.path == IN_MEMORY:
+            with self.writing, self._told():
+                self._require_open()
+                yield self.writer
+            return
+        with self._pool:
+            self._require_open()
+            reader = self.idle_readers.pop() if self.idle_readers else None
+        if reader is None:
+            reader = open_reader(self.path)
+        try:
+            with self._told():
+                yield reader
+        finally:
+            with self._pool:
+                is_kept = not self._closed
+                if is_kept:
+                    self.idle_readers.append(reader)
+            if not is_kept:
+                reader.close()
+
+    @contextmanager
+    def transaction(self) -> Iterator[Connection]:
+        """Lend the writer; all that is done by it is committed, or nothing is."""
+        with self.writing, self._told():
+            self._require_open()
+            writer = self.writer
+            writer.execute("BEGIN IMMEDIATE")
+            try:
+                yield writer
+                writer.execute("COMMIT")
+            except BaseException:
+                # A full disk ends the transaction by itself; a failed COMMIT does not.
+                if writer.in_transaction:
+                    writer.execute("ROLLBACK")
+                raise
+
+    def close(self) -> None:
+        """Close all; one that is lent closes when it comes back. Idempotent."""
+        with self._pool:
+            self._closed = True
+            readers, self.idle_readers = self.idle_readers, []
+        for reader in readers:
+            reader.close()
+        with self.writing:
+            self.writer.close()
+
+    @contextmanager
+    def _told(self) -> Iterator[None]:
+        try:
+            yield
+        except sqlite3.Error as error:
+            raise refusal(self.path, error) from error
+
+    def _require_open(self) -> None:
+        if self._closed:
+            raise HistoryError(self.path, "is closed", "open it again")

@@ -1,0 +1,331 @@
+"""The job store as an owner of the engine core: state, history, and the line between.
+
+Every change goes the engine's one straight line: decided under its lock against the
+state, appended, applied, committed. What only follows from logged values (who waits, what
+is ready, which queue is full) is kept beside and rebuilt when the store is opened.
+
+The snapshot waits for the history before it lets log go, so what is final is in one of
+the two at every moment.
+"""
+
+from __future__ import annotations
+
+import errno
+import random
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from typing import Final
+
+import msgspec
+
+from timingwheel.clock import Clock
+from timingwheel.engine.core import CLOSED, EngineCore
+from timingwheel.engine.core import Due as CoreDue
+from timingwheel.engine.volatile import VolatileLog
+from timingwheel.errors import EngineClosedError, TimingWheelError
+from timingwheel.jobs.errors import UnknownJobError
+from timingwheel.jobs.model import (
+    Job,
+    JobId,
+    JobState,
+    Run,
+)
+from timingwheel.jobs.store import (
+    Request,
+    Ticket,
+)
+from timingwheel.stores.decision import Decision
+from timingwheel.stores.entries import JobEntry, LostPlain, ResumeDue, RunEntry
+from timingwheel.stores.firing import Unserved, schedule_for
+from timingwheel.stores.history import History
+from timingwheel.stores.history_entries import Entry
+from timingwheel.stores.history_errors import HistoryError
+from timingwheel.stores.history_retention import Retention
+from timingwheel.stores.history_writer import HistoryWriter
+from timingwheel.stores.identity import StoreTag
+from timingwheel.stores.plain import decode_lane
+from timingwheel.stores.reading import Reading
+from timingwheel.stores.ready import Lane
+from timingwheel.stores.state import StoreState
+from wal.log import Log
+
+replace = msgspec.structs.replace
+
+MISSED_STEP_NS: Final = 1_000_000_000
+"""A wall clock set ahead by less misses nothing: what it passed over is merely late."""
+
+
+class StoreOwner:
+    """State and history on one engine core. Thread-safe where it takes the core's lock.
+
+    Invariants: those of StoreState; what the log has dropped is in the history.
+
+    Attributes:
+        core: the engine core that it owns.
+        state: live jobs and runs; the core's lock guards it.
+        history: what has ended.
+        read: answers questions about both.
+        tag: makes and reads job ids.
+        rng: for jitter and backoff.
+        requests: attempts that are to be ended; the core's lock guards it.
+        unserved: until when nobody could dispatch.
+
+    Args:
+        log: opened, in read mode.
+        history: opened; or, for a store that has none yet, what opens it. That happens
+            when the log is there, as a directory is a store only by its log.
+        clock: where time comes from.
+        retention: how long the history keeps what.
+        rng: see above.
+
+    Raises:
+        HistoryError: the history is older than what the log was cut for.
+    """
+
+    def __init__(
+        self,
+        log: Log | VolatileLog,
+        history: History | Callable[[], History],
+        *,
+        clock: Clock,
+        retention: Retention | None,
+        rng: random.Random,
+    ) -> None:
+        self.rng = rng
+        self.tag = StoreTag(log.identity.uuid)
+        self.requests: list[Request] = []
+        self.unserved = Unserved(0, 0)
+        self._log = log
+        self._history_needed_lsn = 0
+        recovered: list[Entry] = []
+        self._listeners: list[Callable[[Sequence[Run]], None]] = []
+        self._telling = threading.Lock()
+        self._stalled = False
+        self.state = StoreState(
+            reach_lsn=log.snapshot.reach_lsn if log.snapshot is not None else 0,
+            note_history=recovered.append,
+        )
+        self.core = EngineCore(log, self, clock)
+        self.history = history if isinstance(history, History) else history()
+        history = self.history
+        self._writer = HistoryWriter(
+            history, clock, retention=retention, on_written=self._on_written
+        )
+        self._writer.offer(recovered)
+        self.state.note_history = lambda entry: self._writer.offer((entry,))
+        if history.reached_lsn < self._history_needed_lsn:
+            raise HistoryError(
+                history.path,
+                f"reaches LSN {history.reached_lsn}, and the log was cut when it had "
+                f"reached {self._history_needed_lsn}: it is an older one, or new",
+                "bring back the history.db that belongs to this directory",
+            )
+        self.read = Reading(self.core, self.state, history, tag=self.tag)
+        with self.core.lock:
+            self.state.begin(self.core)
+            self._replan()
+            now = self.core.now()
+            self._ahead_ns = now.wall_ns - now.elapsed_ns
+        log.add_listener(self._on_commit)
+        self.core.before_drop = self._cover
+        self._writer.start()
+        self._writer.durable(log.durable_lsn)
+
+    def close(self) -> None:
+        """Close the log; write what is durable to the history."""
+        self.core.close()
+        if self._log.failure is None:
+            self._writer.durable(self._log.durable_lsn)
+        self._writer.stop()
+        self.history.close()
+
+    def sync(self, lsn: int) -> None:
+        """Return when an LSN is on the disk, also where `commit` promises less."""
+        if isinstance(self._log, Log):
+            self._log.sync(lsn)
+
+    def is_history_behind(self) -> bool:
+        """Whether too much waits for the history: then nothing new should start.
+
+        The node is woken when it has caught up.
+        """
+        self._stalled = self._writer.congested
+        return self._stalled
+
+    def _on_written(self, _: int) -> None:
+        if self._stalled and not self._writer.congested:
+            self.wake()
+
+    def add_listener(self, listener: Callable[[Sequence[Run]], None]) -> None:
+        """Call with runs that reached a final state, once that is durable."""
+        self._listeners.append(listener)
+
+    def decide_due(self, due: CoreDue) -> list[bytes]:
+        """Line up plain jobs that are due and note whose wait is over; log nothing."""
+        self._note_step(due)
+        state, table = self.core.state, self.core.state.table
+        for timer_id in due.timers:
+            slot = state.slot_of(timer_id)
+            if not table.is_waiting(slot):
+                self.state.due.append(LostPlain(timer_id))
+                continue
+            state.hold(timer_id)
+            lane = decode_lane(table.payload(slot))
+            self.state.ready.push(
+                timer_id, Lane(lane.q, lane.t), due_ns=lane.n, priority=lane.r
+            )
+            self.state.news = True
+        for token in due.armed:
+            target = self.state.waits.take(token)
+            if target is not None:
+                if isinstance(target, JobEntry | RunEntry):
+                    target.wait = None
+                elif isinstance(target, ResumeDue):
+                    target.job.resume = None
+                self.state.due.append(target)
+        return []
+
+    def apply(self, records: list[tuple[int, bytes]]) -> None:
+        """Change the state by records of the store's kinds."""
+        self.state.apply(records)
+
+    def dump(self) -> Iterator[bytes]:
+        """Yield the store's part of a snapshot."""
+        yield b"\3" + self.history.reached_lsn.to_bytes(8, "little")
+        yield from self.state.dump()
+
+    def load(self, blob: bytes) -> None:
+        """Take one blob back."""
+        if blob[0] == 3:
+            self._history_needed_lsn = int.from_bytes(blob[1:9], "little")
+        else:
+            self.state.load(blob)
+
+    def _cover(self, lsn: int) -> None:
+        """Wait until the history has everything up to an LSN: log will be dropped."""
+        self.core.commit(lsn)
+        self._writer.durable(self._log.durable_lsn)
+        try:
+            covered = self._writer.flush(lsn, may_fail=True)
+        except TimingWheelError as error:
+            # The snapshot is given up and tried again later; the log has everything.
+            raise OSError(errno.EIO, f"the history is behind: {error}") from error
+        if not covered:
+            raise EngineClosedError(CLOSED)
+
+    def _on_commit(self) -> None:
+        """Pass on what is durable now. Called by whichever thread led the commit."""
+        if self._log.failure is not None:
+            return
+        durable_lsn = self._log.durable_lsn
+        self._writer.durable(durable_lsn)
+        ended = self.state.ended
+        with self._telling:
+            over: list[Run] = []
+            while ended and ended[0][0] <= durable_lsn:
+                over.append(ended.popleft()[1])
+            if over:
+                for listener in self._listeners:
+                    listener(over)
+
+    def _replan(self) -> None:
+        """Plan the next occurrences anew: zones may have new rules since."""
+        for entry in self.state.jobs.values():
+            job = entry.job
+            if (
+                job.state is JobState.ACTIVE
+                and job.trigger.is_recurring
+                and not job.trigger.is_elapsed
+                and job.next_ns is not None
+            ):
+                self._replan_job(entry, max(job.since_ns - 1, job.reached_ns or 0))
+
+    def _replan_job(self, entry: JobEntry, after_ns: int) -> None:
+        firing = schedule_for(self.state, entry).next_ns(after_ns)
+        job = entry.job
+        next_ns = None if firing is None else firing.utc_ns
+        if firing is None or next_ns == job.next_ns:
+            return
+        # Not logged: it follows from what is, at this opening and at each later one.
+        entry.job = replace(job, next_ns=next_ns, next_mark=firing.mark)
+        self.state.place_job(entry)
+
+    # -- groups -------------------------------------------------------------------------
+
+    def decide(
+        self, decide: Callable[[Decision], None], *, urgent: bool = False
+    ) -> Ticket:
+        """Decide, append and apply one group."""
+        decision: Decision | None = None
+
+        def events(first_lsn: int) -> list[bytes]:
+            nonlocal decision
+            decision = Decision(self.state, first_lsn, self.core.now())
+            decide(decision)
+            return decision.events
+
+        lsn = self.core.submit(events, urgent=urgent)
+        if decision is not None and (decision.requests or self.state.news):
+            self.wake(decision.requests)
+        return Ticket(lsn)
+
+    def transact(
+        self, decide: Callable[[Decision], None], *, urgent: bool = False
+    ) -> None:
+        """Decide one group and make it durable."""
+        if not urgent:
+            self.core.admit()
+        self.core.commit(self.decide(decide, urgent=urgent))
+
+    def wake(self, requests: Sequence[Request] = ()) -> None:
+        """Have the node look again."""
+        with self.core.lock:
+            self.requests.extend(requests)
+            self.state.news = True
+            self.core.wake.notify_all()
+
+    def live_job(
+        self, decision: Decision, job_id: JobId, *, argument: str = "job"
+    ) -> Job:
+        """Return a live job; a plain one is promoted in this group.
+
+        Raises:
+            UnknownJobError: there is none, or it is cancelled and waits for its last
+                attempts to end.
+        """
+        job = decision.job(job_id)
+        if job is not None and job.state is not JobState.CANCELLED:
+            return job
+        row = self.read.plain_row(job_id)
+        if row is None:
+            raise UnknownJobError(
+                argument, job_id, "pass the id of a job that is not over yet"
+            )
+        running = self.state.running.get(row.token) if row.fired else None
+        row.promote(
+            decision,
+            worker=running.worker if running is not None else "",
+            is_due=self.core.state.is_held(row.timer_id),
+        )
+        promoted = decision.job(job_id)
+        assert promoted is not None
+        return promoted
+
+    def flush(self) -> None:
+        """Have all that is final in the history before it is read."""
+        lsn = self._log.appended_lsn
+        self.core.commit(lsn)
+        self._writer.durable(self._log.durable_lsn)
+        self._writer.flush(lsn, may_fail=True)
+
+    def _note_step(self, due: CoreDue) -> None:
+        """A wall clock set far ahead has passed over times that nobody could serve."""
+        ahead_ns = due.now.wall_ns - due.now.elapsed_ns
+        step_ns = ahead_ns - self._ahead_ns
+        wall_ns, elapsed_ns = self.unserved
+        if step_ns >= MISSED_STEP_NS:
+            self.unserved = Unserved(due.now.wall_ns, elapsed_ns)
+        elif step_ns < 0:
+            # The same moment by the new clock: what follows it is served.
+            self.unserved = Unserved(wall_ns + step_ns, elapsed_ns)
+        self._ahead_ns = ahead_ns

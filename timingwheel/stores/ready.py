@@ -1,0 +1,127 @@
+"""Ready runs in the order in which they are to start, and what holds them back.
+
+Runs wait in *lanes*, one for each (queue, task), so that a worker which lacks a task or a
+queue that is paused skips a whole lane and not its runs one by one. Order within and
+across lanes is by rank = due - priority x 60 s, then by sequence: a constant of the run, so
+plain heaps serve and nothing starves, since a minute's wait outweighs any one step of
+priority.
+
+A run that a cap holds back is set aside with others of that cap and returns when one of
+them ends; so a full cap costs nothing while it is full.
+
+An entry is one integer: rank in the high bits, sequence in the low ones. Nothing is taken
+out of the middle of a lane: whoever picks judges if an entry is still good.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from enum import Enum, auto
+from heapq import heapify, heappop, heappush, heapreplace
+from typing import Final, NamedTuple
+
+PRIORITY_NS: Final = 60_000_000_000
+"""What one step of priority is worth in waiting."""
+PRIORITY_MAX: Final = 1_000_000
+_SEQ_BITS: Final = 63
+_SEQ_MASK: Final = (1 << _SEQ_BITS) - 1
+
+
+class Lane(NamedTuple):
+    """Which runs wait together."""
+
+    queue: str
+    task: str
+
+
+class Pick(Enum):
+    """What becomes of an entry that is the next in order."""
+
+    TAKE = auto()
+    DROP = auto()
+    """It is none any more: cancelled, held, or claimed already."""
+    QUEUE_FULL = auto()
+    """Its queue lets nothing more go now."""
+    ASIDE = auto()
+    """A cap holds it back: the judge has said which, by `set_aside`."""
+    ENOUGH = auto()
+    """It goes, but not in this claim."""
+
+
+class ReadyOrder:
+    """The lanes, and the runs set aside by cap. The store's lock guards it."""
+
+    def __init__(self) -> None:
+        self._lanes: dict[Lane, list[int]] = {}
+        self._aside: dict[str, list[tuple[int, Lane]]] = {}
+
+    def push(self, seq: int, lane: Lane, *, due_ns: int, priority: int) -> None:
+        """Add a run. Cost: O(log n)."""
+        rank = due_ns - priority * PRIORITY_NS
+        heappush(self._lanes.setdefault(lane, []), rank << _SEQ_BITS | seq)
+
+    def pick(
+        self,
+        judge: Callable[[int, int, Lane], Pick],
+        *,
+        tasks: frozenset[str],
+        is_open: Callable[[str], bool],
+    ) -> None:
+        """Show entries in order to a judge, until it has enough or none is left.
+
+        Args:
+            judge: called with (seq, entry, lane); says what becomes of it.
+            tasks: of which lanes.
+            is_open: whether a queue lets anything go now.
+        """
+        heads = [
+            (heap[0], lane)
+            for lane, heap in self._lanes.items()
+            if heap and lane.task in tasks and is_open(lane.queue)
+        ]
+        heapify(heads)
+        while heads:
+            entry, lane = heads[0]
+            heap = self._lanes[lane]
+            verdict = judge(entry & _SEQ_MASK, entry, lane)
+            if verdict is Pick.ENOUGH:
+                return
+            if verdict is Pick.QUEUE_FULL:
+                heads = [head for head in heads if head[1].queue != lane.queue]
+                heapify(heads)
+                continue
+            heappop(heap)
+            if heap:
+                heapreplace(heads, (heap[0], lane))
+            else:
+                heappop(heads)
+                del self._lanes[lane]
+
+    def put_back(self, entries: Iterable[tuple[int, Lane]]) -> None:
+        """Return entries that were taken and could not be claimed."""
+        for entry, lane in entries:
+            heappush(self._lanes.setdefault(lane, []), entry)
+
+    def set_aside(self, cap: str, entry: int, lane: Lane) -> None:
+        """Keep an entry until `release` of the cap that holds it back."""
+        heappush(self._aside.setdefault(cap, []), (entry, lane))
+
+    def release(self, cap: str) -> None:
+        """Let the first of those set aside for a cap stand in its lane again."""
+        aside = self._aside.get(cap)
+        if aside:
+            self.put_back([heappop(aside)])
+            if not aside:
+                del self._aside[cap]
+
+    def release_all(self, cap: str) -> None:
+        """Let all of them: the cap itself has changed."""
+        self.put_back(self._aside.pop(cap, ()))
+
+    def lanes(self) -> dict[Lane, int]:
+        """Return how many entries wait in each lane, stale ones included."""
+        return {lane: len(heap) for lane, heap in self._lanes.items()}
+
+    def __len__(self) -> int:
+        in_lanes = sum(map(len, self._lanes.values()))
+        return in_lanes + sum(map(len, self._aside.values()))
