@@ -14,10 +14,35 @@ from timingwheel.errors import (
     DeadlineError,
     EngineClosedError,
     EngineFailedError,
+    MissingExtraError,
     PayloadTooLargeError,
     TimingWheelError,
 )
+from timingwheel.jobs.after import After
+from timingwheel.jobs.calendars import NamedCalendar
 from timingwheel.jobs.cron import Cron
+from timingwheel.jobs.errors import (
+    KeyConflictError,
+    NameTakenError,
+    PayloadError,
+    RevisionConflictError,
+    RunStateError,
+    TaskError,
+    UnknownCalendarError,
+    UnknownJobError,
+    UnknownRunError,
+    UnknownTaskError,
+)
+from timingwheel.jobs.intervals import every
+from timingwheel.jobs.model import Attempt, Cap, Job, JobState, Run, RunState, SkipRange
+from timingwheel.jobs.store import CancelResult, JobRef
+from timingwheel.scheduler.asyncio_scheduler import AsyncScheduler
+from timingwheel.scheduler.context import Cancelled, Context, LeaseLost, Snooze
+from timingwheel.scheduler.retrying import Retry
+from timingwheel.scheduler.scheduler import Scheduler
+from timingwheel.scheduler.tasks import Call, Task
+from timingwheel.stores.history_errors import HistoryError
+from timingwheel.stores.history_retention import Retention
 from timingwheel.wheel import TimerWheel
 from wal.errors import (
     CommitUnknownError,
@@ -30,29 +55,63 @@ from wal.errors import (
 
 __all__ = [
     "COMPILED",
+    "After",
     "ArgumentError",
+    "AsyncScheduler",
     "AsyncTimerEngine",
+    "Attempt",
     "BatchTooLargeError",
+    "Call",
+    "CancelResult",
+    "Cancelled",
+    "Cap",
     "Clock",
     "CommitUnknownError",
+    "Context",
     "Cron",
     "CronError",
     "DeadlineError",
     "DiskFullError",
     "EngineClosedError",
     "EngineFailedError",
+    "HistoryError",
+    "Job",
+    "JobRef",
+    "JobState",
+    "KeyConflictError",
+    "LeaseLost",
     "LogCorruptError",
+    "MissingExtraError",
+    "NameTakenError",
+    "NamedCalendar",
+    "PayloadError",
     "PayloadTooLargeError",
     "Reading",
+    "Retention",
+    "Retry",
+    "RevisionConflictError",
+    "Run",
+    "RunState",
+    "RunStateError",
+    "Scheduler",
+    "SkipRange",
+    "Snooze",
     "StoreError",
     "StoreInUseError",
     "SystemClock",
+    "Task",
+    "TaskError",
     "Timer",
     "TimerEngine",
     "TimerId",
     "TimerWheel",
     "TimingWheelError",
+    "UnknownCalendarError",
+    "UnknownJobError",
+    "UnknownRunError",
+    "UnknownTaskError",
     "WalError",
+    "every",
 ]
 
 COMPILED: Final = False

@@ -19,6 +19,7 @@ __all__ = [
     "DeadlineError",
     "EngineClosedError",
     "EngineFailedError",
+    "MissingExtraError",
     "PayloadTooLargeError",
     "TimingWheelError",
 ]
@@ -99,6 +100,10 @@ class EngineFailedError(TimingWheelError):
     promised, fired or read. Look at the cause (__cause__), mend the disk, and open the
     directory again: recovery then tells exactly what was kept.
     """
+
+
+class MissingExtraError(TimingWheelError, ImportError):
+    """A part was asked for that an extra of the package brings. Install that extra."""
 
 
 class CronError(TimingWheelError, ValueError):

@@ -260,7 +260,7 @@ def test_without_dateutil_the_error_says_what_to_install() -> None:
 import sys
 sys.modules["dateutil"] = None  # how Python itself marks what is not there
 from timingwheel.jobs.rrule import RecurrenceRule
-from timingwheel.jobs.rrule_days import MissingExtraError
+from timingwheel.errors import MissingExtraError
 try:
     RecurrenceRule("FREQ=DAILY", start="2026-03-02")
 except MissingExtraError as error:

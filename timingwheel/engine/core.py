@@ -270,12 +270,18 @@ class EngineCore:
                     raise
                 limit //= 2
 
-    def wait_for_due(self) -> None:
+    def wait_for_due(self, until_ns: int | None = None) -> None:
         """Wait, the lock held, until something is due or `wake` is notified.
 
         May return early. Raises nothing after a failure; the next `step` does.
+
+        Args:
+            until_ns: or until this moment of the monotonic clock.
         """
-        self._wake_at_ns = self.state.next_due_ns()
+        due_ns = self.state.next_due_ns()
+        if due_ns is None or (until_ns is not None and until_ns < due_ns):
+            due_ns = until_ns
+        self._wake_at_ns = due_ns
         try:
             self._clock.wait(self.wake, self._wake_at_ns)
         finally:

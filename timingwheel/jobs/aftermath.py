@@ -64,12 +64,7 @@ def after_attempt(
             return Aftermath(RunState.RETRYING, snooze_ns, counts=False)
         return Aftermath(RunState.SUCCEEDED)
     if outcome is Outcome.LOST:
-        if once:
-            return Aftermath(RunState.LOST)
-        if lost >= policy.lost_max:
-            return Aftermath(RunState.FAILED)
-        state = RunState.CANCELLED if ending else RunState.READY
-        return Aftermath(state, counts=False)
+        return _after_loss(policy, lost=lost, ending=ending)
     if ending or outcome is Outcome.CANCELLED:
         return Aftermath(RunState.CANCELLED)
     if outcome is Outcome.SHUTDOWN:
@@ -77,3 +72,13 @@ def after_attempt(
     if once or gives_up or tries >= policy.retry.attempts:
         return Aftermath(RunState.FAILED)
     return Aftermath(RunState.RETRYING, backoff_ns(policy.retry, tries, draw))
+
+
+def _after_loss(policy: Policy, *, lost: int, ending: bool) -> Aftermath:
+    if policy.delivery is Delivery.AT_MOST_ONCE:
+        return Aftermath(RunState.LOST)
+    if ending:
+        return Aftermath(RunState.CANCELLED)
+    if lost >= policy.lost_max:
+        return Aftermath(RunState.FAILED)
+    return Aftermath(RunState.READY, counts=False)

@@ -233,7 +233,7 @@ class Draft(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     cap: Cap | None = None
     key: str | None = None
     name: str | None = None
-    tags: dict[str, str] = {}  # noqa: RUF012 - msgspec copies the default
+    tags: dict[str, str] = {}
 
 
 class Job(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -266,7 +266,7 @@ class Job(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     cap: Cap | None = None
     key: str | None = None
     name: str | None = None
-    tags: dict[str, str] = {}  # noqa: RUF012 - msgspec copies the default
+    tags: dict[str, str] = {}
     state: JobState = JobState.ACTIVE
     revision: int = 1
     created_ns: int

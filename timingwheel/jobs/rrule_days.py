@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable
 from datetime import date, datetime
 from typing import Final
 
-from timingwheel.errors import TimingWheelError
+from timingwheel.errors import MissingExtraError
 from timingwheel.jobs.rrule_fields import WEEK_DAYS, RuleFields
 
 _ONE_YEAR: Final = "FREQ=YEARLY;INTERVAL=10000"
@@ -21,10 +21,6 @@ _ALL_DAYS: Final = ",".join(WEEK_DAYS)
 _MONTHS: Final = range(1, 13)
 
 Expand = Callable[..., Iterable[datetime]]
-
-
-class MissingExtraError(TimingWheelError, ImportError):
-    """A part was asked for that an extra of the package brings. Install that extra."""
 
 
 class RuleDays:

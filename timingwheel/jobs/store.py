@@ -310,9 +310,7 @@ class JobStore(Protocol):
     def jobs(self, query: JobQuery) -> JobPage:
         """Return jobs, live ones first."""
 
-    def update(
-        self, job_id: JobId, change: Change, *, if_revision: int | None
-    ) -> Job:
+    def update(self, job_id: JobId, change: Change, *, if_revision: int | None) -> Job:
         """Change a live job; past runs keep what they had, and nothing is caught up.
 
         Raises:

@@ -32,9 +32,10 @@ from timingwheel.jobs.store import (
 )
 from timingwheel.stores.decision import Decision
 from timingwheel.stores.ending import cancelled, finish_run, settle_job
-from timingwheel.stores.firing import carry_out, job_schedule, start_or_plan
+from timingwheel.stores.firing import carry_out, job_schedule
 from timingwheel.stores.history_entries import HistoryRun
-from timingwheel.stores.putting import redefine
+from timingwheel.stores.outcomes import give_back
+from timingwheel.stores.putting import follows_each, redefine
 from timingwheel.stores.records import Kind, LiveRun, encode, record
 
 replace = msgspec.structs.replace
@@ -53,13 +54,27 @@ def hold(
     pause: Pause,
     *,
     running: Running,
+    has_begun: Callable[[LiveRun], bool],
 ) -> bool:
-    """Pause a job; False if it was paused: its note and end are replaced."""
+    """Pause a job; False if it was paused: its note and end are replaced.
+
+    Args:
+        decision: the group.
+        job: live.
+        pause: who, why and until when.
+        running: what becomes of attempts that run.
+        has_begun: whether the handler of a claimed run has started; one that has not
+            is taken back, so that nothing starts once this is done.
+    """
     fresh = job.pause is None
     # A quarantine holds everything already; the pause counts once it is over.
     is_aside = job.state is JobState.QUARANTINED
     state = JobState.QUARANTINED if is_aside else JobState.PAUSED
     decision.save_job(replace(job, state=state, pause=pause))
+    for live in decision.runs(job.id):
+        is_held = live.run.reason is not RunReason.MANUAL
+        if live.run.state is RunState.RUNNING and is_held and not has_begun(live):
+            give_back(decision, live)
     if running != "leave":
         _ask_running(decision, job, kill=running == "kill")
     return fresh
@@ -185,7 +200,8 @@ def cancel(
         live for live in lives if live.run.state is RunState.RUNNING and has_begun(live)
     ]
     prevented = len(runs_on) < len(lives) or job.next_ns is not None
-    prevented = prevented or job.trigger.is_recurring or not lives
+    recurs = job.trigger.is_recurring or follows_each(job.trigger)
+    prevented = prevented or recurs or not lives
     decision.save_job(replace(job, state=JobState.CANCELLED, next_ns=None, pause=None))
     for live in lives:
         if live in runs_on:
@@ -247,7 +263,7 @@ def create_runs(
             revision=job.revision,
             created_ns=decision.now.wall_ns,
         )
-        made.append(start_or_plan(decision, job, run).run)
+        made.append(decision.new_run(replace(run, state=RunState.READY)).run)
     return made
 
 
@@ -286,6 +302,7 @@ def retry(decision: Decision, dead: HistoryRun, job: Job | None) -> Run:
         run=ready,
         seq=decision.next_lsn,
         uncounted=run.attempts,
+        revived=True,
         payload=dead.payload,
         policy=dead.policy,
     )

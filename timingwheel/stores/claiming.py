@@ -138,7 +138,9 @@ class Claiming:
     # -- inside -------------------------------------------------------------------------
 
     def _put_back(self) -> None:
-        self._state.ready.put_back((pick.entry, pick.lane) for pick in self._picked)
+        self._state.ready.put_back(
+            (pick.entry, pick.lane, pick.caps) for pick in self._picked
+        )
         self._picked.clear()
 
     def _start_plain(self, pick: Picked, plain: PlainJob, token: int) -> bytes:

@@ -23,6 +23,7 @@ from timingwheel.jobs.model import (
 )
 from timingwheel.jobs.states import ACTIVE, FINAL, require_step
 from timingwheel.jobs.store import Request
+from timingwheel.jobs.triggers import AfterJobs
 from timingwheel.stores.entries import RunKey
 from timingwheel.stores.history_entries import HistoryRun
 from timingwheel.stores.records import Kind, LiveRun, record
@@ -48,6 +49,7 @@ class Decision:
         """Attempts that are to be ended once the group is appended."""
         self._first_lsn = first_lsn
         self._jobs: dict[JobId, Job | None] = {}
+        self._dependents: dict[str, set[JobId]] = {}
         self._runs: dict[JobId, dict[RunKey, LiveRun | None]] = {}
 
     @property
@@ -74,6 +76,11 @@ class Decision:
     def touched_jobs(self) -> list[Job]:
         """Return the live jobs that this group has saved so far."""
         return [job for job in self._jobs.values() if job is not None]
+
+    def dependents(self, job_id: JobId) -> list[JobId]:
+        """Return the jobs that come after a job."""
+        found = self.state.dependents.get(job_id, set())
+        return sorted(found | self._dependents.get(job_id, set()))
 
     def runs(self, job_id: JobId) -> list[LiveRun]:
         """Return the live runs of a job, in the order in which they were made."""
@@ -105,6 +112,9 @@ class Decision:
     def save_job(self, job: Job) -> None:
         """A live job has this value now."""
         self._jobs[job.id] = job
+        if isinstance(job.trigger.when, AfterJobs):
+            for before in job.trigger.when.jobs:
+                self._dependents.setdefault(before, set()).add(job.id)
         self.events.append(record(Kind.JOB_SAVED, job))
 
     def end_job(self, job: Job, state: JobState) -> None:

@@ -62,9 +62,11 @@ from timingwheel.jobs.store import (
 from timingwheel.jobs.store import Running as RunningRule
 from timingwheel.stores import changing
 from timingwheel.stores.decision import Decision
+from timingwheel.stores.forecast import load_ahead
 from timingwheel.stores.history import History
 from timingwheel.stores.history_entries import HistoryRun
 from timingwheel.stores.history_retention import Retention
+from timingwheel.stores.listing import Listing
 from timingwheel.stores.owner import StoreOwner
 from timingwheel.stores.putting import put_all
 from timingwheel.stores.records import CalendarSet, Kind, LiveRun, record
@@ -116,6 +118,7 @@ class EmbeddedStore:
         self._state = self._owner.state
         self._history = self._owner.history
         self._read = self._owner.read
+        self._listing = Listing(self._owner)
         self._rng = self._owner.rng
         self._closed = False
         self._snapshotter = (
@@ -217,7 +220,7 @@ class EmbeddedStore:
         """Make jobs, all or none of them; see JobStore."""
         self._core.admit()
         refs: list[JobRef] = []
-        past = self._read.past(drafts)
+        past = self._owner.past(drafts)
 
         def decide(decision: Decision) -> None:
             refs[:] = put_all(
@@ -247,8 +250,7 @@ class EmbeddedStore:
     def jobs(self, query: JobQuery) -> JobPage:
         """Return jobs, live ones first."""
         self._core.require_alive()
-        self._owner.flush()
-        return self._read.jobs(query)
+        return self._listing.jobs(query)
 
     def update(self, job_id: JobId, change: Change, *, if_revision: int | None) -> Job:
         """Change a live job; see JobStore."""
@@ -304,7 +306,15 @@ class EmbeddedStore:
 
         def decide(decision: Decision) -> None:
             job = self._owner.live_job(decision, job_id)
-            fresh[:] = [changing.hold(decision, job, pause, running=running)]
+            fresh[:] = [
+                changing.hold(
+                    decision,
+                    job,
+                    pause,
+                    running=running,
+                    has_begun=self._has_begun,
+                )
+            ]
 
         self._owner.transact(decide, urgent=True)
         return fresh[0]
@@ -343,11 +353,10 @@ class EmbeddedStore:
 
     def planned(self, job_id: JobId) -> list[tuple[int, int]]:
         """Return (nominal_ns, n) of every run of a job that is kept."""
-        self._owner.flush()
-        kept = self._history.planned(job_id)
         with self._core.lock:
             live = [(run.nominal_ns, run.n) for run in self._read.live_runs_of(job_id)]
-        return sorted({*kept, *live})
+        self._owner.flush()
+        return sorted({*self._history.planned(job_id), *live})
 
     def rebind(self, old: str, new: str) -> int:
         """Give the jobs of one task to another; see JobStore."""
@@ -397,14 +406,12 @@ class EmbeddedStore:
     def runs(self, query: RunQuery) -> RunPage:
         """Return runs, live and finished, newest nominal time first."""
         self._core.require_alive()
-        self._owner.flush()
-        return self._read.runs(query)
+        return self._listing.runs(query)
 
     def attempts(self, run_id: RunId) -> list[Attempt]:
         """Return the attempts of a run, the one that goes on last."""
         self._core.require_alive()
-        self._owner.flush()
-        return self._read.attempts(run_id)
+        return self._listing.attempts(run_id)
 
     def skips(self, job_id: JobId, *, since_ns: int = 0) -> list[SkipRange]:
         """Return what did not run and why, oldest first."""
@@ -462,7 +469,9 @@ class EmbeddedStore:
     def load_ahead(self, until_ns: int, step_ns: int) -> list[Load]:
         """Return how many starts are planned in each step from now until then."""
         self._core.require_alive()
-        return self._read.load_ahead(until_ns, step_ns)
+        return load_ahead(
+            self._core, self._state, self._read, until_ns=until_ns, step_ns=step_ns
+        )
 
     def queue(self, name: str) -> Queue:
         """Return a queue; one that nobody has set has no bounds."""
@@ -568,9 +577,9 @@ class EmbeddedStore:
         """Notified when there is earlier work, something ready, or a request."""
         return self._core.wake
 
-    def wait(self) -> None:
-        """Wait, `changed` held, until something is due or `changed` is notified."""
-        self._serving.wait()
+    def wait(self, until_ns: int | None = None) -> None:
+        """Wait, `changed` held, for what is due or `changed`; see JobStore."""
+        self._serving.wait(until_ns)
 
     def add_listener(self, listener: Callable[[Sequence[Run]], None]) -> None:
         """Call with runs that reached a final state, once that is durable."""

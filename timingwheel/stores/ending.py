@@ -48,8 +48,9 @@ def finish_run(
         ended = todo.popleft()
         if not makes_way:
             release_behind(decision, ended.job_id)
+        # Before the job settles: with its last run it may be over, and its followers too.
+        todo.extend(_tell_dependents(decision, ended, again=live.revived))
         settle_job(decision, ended.job_id)
-        todo.extend(_tell_dependents(decision, ended))
 
 
 def skip_run(decision: Decision, live: LiveRun, reason: SkipReason) -> None:
@@ -95,7 +96,7 @@ def settle_job(decision: Decision, job_id: JobId) -> None:
         decision.end_job(job, JobState.DONE)
     else:
         return
-    for follower_id in list(decision.state.dependents.get(job_id, ())):
+    for follower_id in decision.dependents(job_id):
         settle_job(decision, follower_id)
 
 
@@ -112,15 +113,22 @@ def _follows(decision: Decision, job: Job) -> bool:
     )
 
 
-def _tell_dependents(decision: Decision, ended: Run) -> list[Run]:
-    """Tell the jobs after this one; return the runs of theirs that end by it."""
+def _tell_dependents(decision: Decision, ended: Run, *, again: bool) -> list[Run]:
+    """Tell the jobs after this one; return the runs of theirs that end by it.
+
+    Args:
+        decision: the group.
+        ended: the run.
+        again: it has ended before, and was retried by hand.
+    """
     over: list[Run] = []
-    for job_id in sorted(decision.state.dependents.get(ended.job_id, ())):
+    for job_id in decision.dependents(ended.job_id):
         job = decision.job(job_id)
         if job is None or not isinstance(job.trigger.when, AfterJobs):
             continue
         if job.trigger.when.each:
-            _follow(decision, job, ended)
+            if not again:  # else the job after has had its run of this one
+                _follow(decision, job, ended)
             continue
         for live in decision.runs(job_id):
             if live.run.state is RunState.BLOCKED:

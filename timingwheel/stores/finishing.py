@@ -43,7 +43,7 @@ class Finishing:
         self._ends = ends
         # What follow-ups refer to is looked up before the lock is taken.
         self._pasts = {
-            end.token: owner.read.past(end.follow_ups) for end in ends if end.follow_ups
+            end.token: owner.past(end.follow_ups) for end in ends if end.follow_ups
         }
         self._decided: list[Verdict] = []
         self._over: list[int] = []

@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 import msgspec
 
+from timingwheel.engine.records import Base
 from timingwheel.jobs.model import Job, Run, RunState, SkipReason
 from timingwheel.jobs.offsets import due_ns
 from timingwheel.jobs.overlap import Admission, admit
@@ -174,9 +175,7 @@ def _run_of(
             random=rng,
         )
     # Of an elapsed trigger the nominal time is on the elapsed scale; due is wall time.
-    ahead_ns = (
-        decision.now.wall_ns - decision.now.elapsed_ns if job.trigger.is_elapsed else 0
-    )
+    ahead_ns = decision.state.steps_ns if job.trigger.is_elapsed else 0
     return Run(
         job_id=job.id,
         nominal_ns=nominal_ns,
@@ -191,14 +190,20 @@ def _run_of(
     )
 
 
-def start_or_plan(decision: Decision, job: Job, run: Run) -> LiveRun:
-    """Make a run: ready if its due time has come, else planned."""
-    if run.due_ns <= decision.now.wall_ns:
+def start_or_plan(decision: Decision, run: Run, *, wait_ns: int, base: Base) -> LiveRun:
+    """Make a run: ready if its due time has come, else planned.
+
+    Args:
+        decision: the group.
+        run: as it will be seen.
+        wait_ns: its due time on the scale that counts: the two clocks differ by less
+            than a step even without one, and nothing may start early.
+        base: that scale.
+    """
+    now = decision.now
+    if wait_ns <= (now.elapsed_ns if base is Base.ELAPSED else now.wall_ns):
         return decision.new_run(replace(run, state=RunState.READY))
-    if job.trigger.is_elapsed:
-        ahead_ns = decision.now.wall_ns - decision.now.elapsed_ns
-        return decision.new_run(run, wait_ns=run.due_ns - ahead_ns, base=0)
-    return decision.new_run(run, wait_ns=run.due_ns, base=1)
+    return decision.new_run(run, wait_ns=wait_ns, base=base)
 
 
 def _admit(decision: Decision, job: Job, run: Run) -> bool:
@@ -215,7 +220,13 @@ def _admit(decision: Decision, job: Job, run: Run) -> bool:
         end_others(decision, job, kill=kill)
         admission = Admission.BEHIND if decision.active(job.id) else Admission.START
     if admission is Admission.START:
-        start_or_plan(decision, job, run)
+        elapsed = job.trigger.is_elapsed
+        start_or_plan(
+            decision,
+            run,
+            wait_ns=run.due_ns - (decision.state.steps_ns if elapsed else 0),
+            base=Base.ELAPSED if elapsed else Base.WALL,
+        )
     else:
         decision.new_run(run, behind=True)
     return True

@@ -25,6 +25,7 @@ from timingwheel.engine.volatile import VolatileLog
 from timingwheel.errors import EngineClosedError, TimingWheelError
 from timingwheel.jobs.errors import UnknownJobError
 from timingwheel.jobs.model import (
+    Draft,
     Job,
     JobId,
     JobState,
@@ -43,6 +44,7 @@ from timingwheel.stores.history_errors import HistoryError
 from timingwheel.stores.history_retention import Retention
 from timingwheel.stores.history_writer import HistoryWriter
 from timingwheel.stores.identity import StoreTag
+from timingwheel.stores.past import KnownPast, look_back
 from timingwheel.stores.plain import decode_lane
 from timingwheel.stores.reading import Reading
 from timingwheel.stores.ready import Lane
@@ -120,7 +122,7 @@ class StoreOwner:
                 f"reached {self._history_needed_lsn}: it is an older one, or new",
                 "bring back the history.db that belongs to this directory",
             )
-        self.read = Reading(self.core, self.state, history, tag=self.tag)
+        self.read = Reading(self.core, self.state, tag=self.tag)
         with self.core.lock:
             self.state.begin(self.core)
             self._replan()
@@ -130,14 +132,18 @@ class StoreOwner:
         self.core.before_drop = self._cover
         self._writer.start()
         self._writer.durable(log.durable_lsn)
+        self._recovered_lsn: int = log.durable_lsn
+        self.state.is_written = lambda lsn: lsn <= self._writer.covered_lsn
 
     def close(self) -> None:
         """Close the log; write what is durable to the history."""
-        self.core.close()
-        if self._log.failure is None:
-            self._writer.durable(self._log.durable_lsn)
-        self._writer.stop()
-        self.history.close()
+        try:
+            self.core.close()
+            if self._log.failure is None:
+                self._writer.durable(self._log.durable_lsn)
+        finally:
+            self._writer.stop()
+            self.history.close()
 
     def sync(self, lsn: int) -> None:
         """Return when an LSN is on the disk, also where `commit` promises less."""
@@ -310,6 +316,20 @@ class StoreOwner:
         promoted = decision.job(job_id)
         assert promoted is not None
         return promoted
+
+    def past(self, drafts: Sequence[Draft]) -> KnownPast:
+        """Look up what drafts refer to that is over; without the lock."""
+        if self._recovered_lsn:
+            # What ended before the last opening is in no memory but the history.
+            self._writer.flush(self._recovered_lsn)
+            self._recovered_lsn = 0
+        return look_back(
+            self.read,
+            self.history,
+            self.tag,
+            drafts=drafts,
+            written_lsn=self._writer.covered_lsn,
+        )
 
     def flush(self) -> None:
         """Have all that is final in the history before it is read."""

@@ -258,7 +258,7 @@ def _resolved(decision: Decision, trigger: Trigger) -> Trigger:
         job_id
         for job_id in when.jobs
         if (job := decision.job(JobId(job_id))) is not None
-        and (job.trigger.is_recurring or _follows_each(job.trigger))
+        and (job.trigger.is_recurring or follows_each(job.trigger))
     ]
     if not recurring:
         return trigger
@@ -272,7 +272,8 @@ def _resolved(decision: Decision, trigger: Trigger) -> Trigger:
     return replace(trigger, when=replace(when, each=True))
 
 
-def _follows_each(trigger: Trigger) -> bool:
+def follows_each(trigger: Trigger) -> bool:
+    """Return whether each run of a job before makes one of this one."""
     return isinstance(trigger.when, AfterJobs) and trigger.when.each
 
 
@@ -310,15 +311,16 @@ def _make_once(decision: Decision, job: Job) -> None:
     """Make a one-time job and its one run."""
     when, now = job.trigger.when, decision.now
     if isinstance(when, Delay):
+        base, wait_ns = Base.ELAPSED, now.elapsed_ns + when.delay_ns
         nominal_ns = now.wall_ns + when.delay_ns
     else:
         assert isinstance(when, At)
-        nominal_ns = when.at_ns
-    _require_representable(nominal_ns, nominal_ns)
+        base, wait_ns, nominal_ns = Base.WALL, when.at_ns, when.at_ns
+    offset_ns = splay_ns(job.id, job.trigger.splay_ns)
+    _require_representable(nominal_ns + offset_ns, wait_ns + offset_ns)
     decision.save_job(replace(job, reached_ns=nominal_ns, runs_made=1))
-    due_ns = nominal_ns + splay_ns(job.id, job.trigger.splay_ns)
-    run = _first_run(decision, job, nominal_ns)
-    start_or_plan(decision, job, replace(run, due_ns=due_ns))
+    run = replace(_first_run(decision, job, nominal_ns), due_ns=nominal_ns + offset_ns)
+    start_or_plan(decision, run, wait_ns=wait_ns + offset_ns, base=base)
 
 
 def _first_run(decision: Decision, job: Job, nominal_ns: int) -> Run:

@@ -6,8 +6,11 @@ across lanes is by rank = due - priority x 60 s, then by sequence: a constant of
 plain heaps serve and nothing starves, since a minute's wait outweighs any one step of
 priority.
 
-A run that a cap holds back is set aside with others of that cap and returns when one of
-them ends; so a full cap costs nothing while it is full.
+A run that a cap holds back is set aside with others of that cap. When one of them ends,
+the first of each lane returns; so a full cap costs nothing while it is full. Invariant:
+where a cap has room, the first that wait for it stand in their lanes. Hence one that
+returned and turns out to be none any more, or is held back by another cap, passes the
+room on to the next.
 
 An entry is one integer: rank in the high bits, sequence in the low ones. Nothing is taken
 out of the middle of a lane: whoever picks judges if an entry is still good.
@@ -15,7 +18,7 @@ out of the middle of a lane: whoever picks judges if an entry is still good.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from enum import Enum, auto
 from heapq import heapify, heappop, heappush, heapreplace
 from typing import Final, NamedTuple
@@ -53,7 +56,9 @@ class ReadyOrder:
 
     def __init__(self) -> None:
         self._lanes: dict[Lane, list[int]] = {}
-        self._aside: dict[str, list[tuple[int, Lane]]] = {}
+        self._aside: dict[str, dict[Lane, list[int]]] = {}
+        self._released: dict[int, str] = {}
+        self._passed_on: list[str] = []
 
     def push(self, seq: int, lane: Lane, *, due_ns: int, priority: int) -> None:
         """Add a run. Cost: O(log n)."""
@@ -74,6 +79,21 @@ class ReadyOrder:
             tasks: of which lanes.
             is_open: whether a queue lets anything go now.
         """
+        while True:
+            self._pick(judge, tasks=tasks, is_open=is_open)
+            if not self._passed_on:
+                return
+            caps, self._passed_on = self._passed_on, []
+            for cap in caps:
+                self.release(cap)
+
+    def _pick(
+        self,
+        judge: Callable[[int, int, Lane], Pick],
+        *,
+        tasks: frozenset[str],
+        is_open: Callable[[str], bool],
+    ) -> None:
         heads = [
             (heap[0], lane)
             for lane, heap in self._lanes.items()
@@ -90,6 +110,7 @@ class ReadyOrder:
                 heads = [head for head in heads if head[1].queue != lane.queue]
                 heapify(heads)
                 continue
+            self._note_verdict(entry, verdict)
             heappop(heap)
             if heap:
                 heapreplace(heads, (heap[0], lane))
@@ -97,26 +118,44 @@ class ReadyOrder:
                 heappop(heads)
                 del self._lanes[lane]
 
-    def put_back(self, entries: Iterable[tuple[int, Lane]]) -> None:
-        """Return entries that were taken and could not be claimed."""
-        for entry, lane in entries:
+    def _note_verdict(self, entry: int, verdict: Pick) -> None:
+        cap = self._released.pop(entry, None)
+        if cap is not None and verdict is Pick.DROP:
+            self._passed_on.append(cap)
+
+    def put_back(self, entries: Iterable[tuple[int, Lane, Sequence[str]]]) -> None:
+        """Return entries, with their caps, that were taken and could not be claimed."""
+        for entry, lane, caps in entries:
             heappush(self._lanes.setdefault(lane, []), entry)
+            if caps:
+                self._released[entry] = caps[0]
 
     def set_aside(self, cap: str, entry: int, lane: Lane) -> None:
         """Keep an entry until `release` of the cap that holds it back."""
-        heappush(self._aside.setdefault(cap, []), (entry, lane))
+        heappush(self._aside.setdefault(cap, {}).setdefault(lane, []), entry)
+        former = self._released.pop(entry, cap)
+        if former != cap:
+            self._passed_on.append(former)
 
     def release(self, cap: str) -> None:
-        """Let the first of those set aside for a cap stand in its lane again."""
-        aside = self._aside.get(cap)
-        if aside:
-            self.put_back([heappop(aside)])
-            if not aside:
-                del self._aside[cap]
+        """Let the first in each lane that is set aside for a cap stand there again."""
+        aside = self._aside.get(cap, {})
+        for lane, heap in list(aside.items()):
+            self._stand_again(cap, lane, heappop(heap))
+            if not heap:
+                del aside[lane]
+        if not aside:
+            self._aside.pop(cap, None)
 
     def release_all(self, cap: str) -> None:
         """Let all of them: the cap itself has changed."""
-        self.put_back(self._aside.pop(cap, ()))
+        for lane, heap in self._aside.pop(cap, {}).items():
+            for entry in heap:
+                self._stand_again(cap, lane, entry)
+
+    def _stand_again(self, cap: str, lane: Lane, entry: int) -> None:
+        heappush(self._lanes.setdefault(lane, []), entry)
+        self._released[entry] = cap
 
     def lanes(self) -> dict[Lane, int]:
         """Return how many entries wait in each lane, stale ones included."""
@@ -124,4 +163,5 @@ class ReadyOrder:
 
     def __len__(self) -> int:
         in_lanes = sum(map(len, self._lanes.values()))
-        return in_lanes + sum(map(len, self._aside.values()))
+        asides = [heap for aside in self._aside.values() for heap in aside.values()]
+        return in_lanes + sum(map(len, asides))

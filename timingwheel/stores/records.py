@@ -155,6 +155,7 @@ class LiveRun(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         missed: jobs before it that ended otherwise.
         payload: if the job has another one by now.
         policy: likewise.
+        revived: it had ended and was retried by hand.
     """
 
     run: Run
@@ -170,6 +171,7 @@ class LiveRun(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     missed: tuple[str, ...] = ()
     payload: Payload | None = None
     policy: Policy | None = None
+    revived: bool = False
 
 
 class CalendarSet(msgspec.Struct, frozen=True):

@@ -304,20 +304,18 @@ class Serving:
         """Notified when there is earlier work, something ready, or a request."""
         return self._core.wake
 
-    def wait(self) -> None:
-        """Wait, `changed` held, until something is due or `changed` is notified."""
+    def wait(self, until_ns: int | None = None) -> None:
+        """Wait, `changed` held, for what is due or `changed`; see JobStore."""
         if self._state.news or self._owner.requests or self._state.due:
             self._state.news = False
             return
         before_ns = self._clock.monotonic_ns()
         due_ns = self._core.state.next_due_ns()
-        until_ns = before_ns + WAIT_MAX_NS if due_ns is None else due_ns
-        self._core.wait_for_due()
-        expected_ns = max(min(until_ns, before_ns + WAIT_MAX_NS), before_ns)
-        if (
-            due_ns is not None
-            and self._clock.monotonic_ns() > expected_ns + WAIT_MAX_NS
-        ):
+        self._core.wait_for_due(until_ns)
+        if due_ns is None:
+            return
+        expected_ns = max(min(due_ns, before_ns + WAIT_MAX_NS), before_ns)
+        if self._clock.monotonic_ns() > expected_ns + WAIT_MAX_NS:
             # The machine slept, or this process was stopped: nobody could dispatch.
             now = self._core.now()
             self._owner.unserved = Unserved(now.wall_ns, now.elapsed_ns)

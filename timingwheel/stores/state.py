@@ -47,7 +47,7 @@ from timingwheel.stores.waits import Waits
 
 DUMP_JOBS_A_STEP: Final = 32
 RECENT_ENDS: Final = 4_096
-"""Ends that are remembered beside the history."""
+"""Ends that are remembered beside the history, and those it has not yet."""
 
 
 class StoreState:
@@ -77,6 +77,8 @@ class StoreState:
         self.due: deque[Due] = deque()
         self.ended: deque[tuple[int, Run]] = deque()
         self.recent: OrderedDict[JobId, RecentEnd] = OrderedDict()
+        self.is_written: Callable[[int], bool] = lambda _: True
+        """Whether the history has what ended at an LSN: before, it is remembered here."""
         self.news = False
         """Something became ready, or is to be ended, since the node last looked."""
         self._reach_lsn = reach_lsn
@@ -84,6 +86,7 @@ class StoreState:
         self._queue_lsn: dict[str, int] = {}
         self._calendar_lsn: dict[str, int] = {}
         self._waits: Waits[Due] | None = None
+        self._core: EngineCore | None = None
         self._apply: dict[int, Callable[[int, bytes], None]] = {
             Kind.JOB_SAVED: self._job_saved,
             Kind.JOB_ENDED: self._job_ended,
@@ -103,9 +106,16 @@ class StoreState:
         assert self._waits is not None, "recovery has not ended"
         return self._waits
 
+    @property
+    def steps_ns(self) -> int:
+        """How far the wall clock is ahead of elapsed time: the sum of its steps."""
+        assert self._core is not None, "recovery has not ended"
+        return self._core.state.steps_ns
+
     def begin(self, core: EngineCore) -> None:
         """Recovery has ended: arm what waits and line up what is ready."""
         self._waits = Waits(core)
+        self._core = core
         for job in self.jobs.values():
             self.place_job(job)
             for run in job.runs.values():
@@ -135,6 +145,10 @@ class StoreState:
                 entry.schedule = None
             entry.job, entry.lsn = job, lsn
             self._index(job)
+            if former.cap != job.cap:
+                for cap in (former.cap, job.cap):
+                    if cap is not None:
+                        self.ready.release_all(cap.key)
             if former.state in _HELD and job.state is not former.state:
                 self._place_runs_again(entry)
         self.place_job(entry)
@@ -202,7 +216,10 @@ class StoreState:
         if former is not None:
             state, payload = state or former.state, payload or former.payload
         self.recent[job_id] = RecentEnd(lsn, state, payload)
-        if len(self.recent) > RECENT_ENDS:
+        while len(self.recent) > RECENT_ENDS:
+            oldest = next(iter(self.recent.values()))
+            if not self.is_written(oldest.lsn):
+                return
             self.recent.popitem(last=False)
 
     def _attempt_ended(self, lsn: int, data: bytes) -> None:

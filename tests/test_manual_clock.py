@@ -10,10 +10,10 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-import timingwheel.testing
+import timingwheel.manual_clock
 from timingwheel.clock import Clock, Reading
 from timingwheel.errors import ArgumentError
-from timingwheel.testing import ManualClock
+from timingwheel.manual_clock import ManualClock
 
 SECOND_NS = 1_000_000_000
 
@@ -382,6 +382,6 @@ def test_moving_time_and_waiting_from_many_threads_never_deadlocks(
 
 
 def test_the_examples_in_the_docstrings_hold() -> None:
-    results = doctest.testmod(timingwheel.testing)
+    results = doctest.testmod(timingwheel.manual_clock)
     assert results.attempted > 0
     assert results.failed == 0

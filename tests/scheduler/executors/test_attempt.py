@@ -1,0 +1,67 @@
+"""One attempt: what is told of an error, whatever the error is."""
+
+from __future__ import annotations
+
+import msgspec
+
+from tests.scheduler.executors import handlers
+from tests.scheduler.executors.stage import RecordingHost, work_of
+from timingwheel.jobs.model import Outcome
+from timingwheel.scheduler.executors.attempt import (
+    ERROR_CHARS_MAX,
+    attempt_for,
+    error_text,
+    run_attempt,
+)
+from timingwheel.testing import ManualClock
+
+
+def test_an_attempt_begins_when_the_hosts_clock_says() -> None:
+    clock = ManualClock(wall_ns=1_700_000_000 * 10**9)
+    work = work_of(handlers.add.call(1))
+    finish = run_attempt(work, RecordingHost(clock))
+    assert (finish.outcome, finish.started_ns) == (Outcome.OK, 1_700_000_000 * 10**9)
+
+
+def test_an_error_is_told_with_its_causes() -> None:
+    try:
+        try:
+            raise KeyError("cause")
+        except KeyError as cause:
+            raise ValueError("effect") from cause
+    except ValueError as error:
+        text = error_text(error)
+    assert "KeyError: 'cause'" in text
+    assert "The above exception was the direct cause" in text
+    assert text.endswith("ValueError: effect")
+
+
+def test_a_long_error_keeps_its_two_ends() -> None:
+    text = error_text(ValueError("begin" + "x" * 1_000_000 + "end"))
+    assert len(text) < ERROR_CHARS_MAX + 100
+    assert text.startswith("ValueError: begin")
+    assert text.endswith("end")
+
+
+def test_a_deep_recursion_is_told_in_bounds() -> None:
+    def deeper() -> None:
+        deeper()
+
+    try:
+        deeper()
+    except RecursionError as error:
+        text = error_text(error)
+    assert "RecursionError" in text
+    assert len(text) < ERROR_CHARS_MAX + 100
+
+
+def test_an_error_whose_text_has_no_bytes_can_still_be_stored() -> None:
+    msgspec.msgpack.encode(error_text(ValueError("\ud800")))
+
+
+def test_an_attempt_that_is_given_up_can_add_nothing_more() -> None:
+    attempt = attempt_for(work_of(handlers.add.call(1)), RecordingHost())
+    attempt.context.add(handlers.add.call(2))
+    finish = attempt.abandoned(Outcome.TIMEOUT, "given up")
+    assert (finish.outcome, finish.error) == (Outcome.TIMEOUT, "given up")
+    assert finish.follow_ups == ()

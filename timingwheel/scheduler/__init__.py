@@ -1,0 +1,3 @@
+"""The scheduler: jobs on top of a store, the node that runs them, and its executors."""
+
+__all__: list[str] = []

@@ -1,0 +1,283 @@
+"""AsyncScheduler: the same names, awaited, for a program that lives on an event loop.
+
+    app = AsyncScheduler("./data")
+
+    @app.task
+    async def send(ctx, to: str) -> None: ...
+
+    async with app:
+        await app.schedule(send.call("a@x"), 30)
+
+The loop never waits for the disk: requests are made on a few threads of their own, and
+waiting for a run takes no thread at all. Coroutine tasks run on the program's own loop,
+so they share its connections; plain functions run in threads.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import signal
+from collections.abc import Callable
+from datetime import datetime
+from types import TracebackType
+from typing import (
+    Any,
+    Final,
+    Self,
+    TypedDict,
+    Unpack,
+    overload,
+)
+
+from timingwheel.clock import Clock
+from timingwheel.engine.opening import LogOptions
+from timingwheel.errors import EngineFailedError
+from timingwheel.jobs.durations import Duration
+from timingwheel.jobs.model import Run
+from timingwheel.jobs.store import CatchUp, Resumption, Running
+from timingwheel.scheduler.asyncio_handles import (
+    AsyncCalendarHandle,
+    AsyncQueueHandle,
+    AsyncRunHandle,
+)
+from timingwheel.scheduler.awaited import Awaited, RequestThreads, awaited
+from timingwheel.scheduler.crew import MakeExecutor
+from timingwheel.scheduler.desk import AnyJob, AnyRun
+from timingwheel.scheduler.executors.event_loop import AsyncioExecutor
+from timingwheel.scheduler.executors.executor import Executor
+from timingwheel.scheduler.metrics import MetricsSnapshot
+from timingwheel.scheduler.opening import StoreSource
+from timingwheel.scheduler.scheduler import (
+    GRACE_SECONDS,
+    FailureListener,
+    Function,
+    Scheduler,
+)
+from timingwheel.scheduler.tasks import Task, TaskRegistry
+
+
+class PauseOptions(TypedDict, total=False):
+    """What `pause` takes beside the job; see Scheduler.pause."""
+
+    note: str
+    until: datetime | Duration | None
+    running: Running
+    actor: str | None
+
+
+class _LoopScheduler(Scheduler):
+    """The twin: its coroutine tasks run on the program's loop."""
+
+    loop: asyncio.AbstractEventLoop | None = None
+
+    def _make_executors(self) -> dict[str, MakeExecutor]:
+        def event_loop() -> Executor:
+            return AsyncioExecutor(loop=self.loop)
+
+        return {**super()._make_executors(), "asyncio": event_loop}
+
+
+class AsyncScheduler(Awaited):
+    """`Scheduler` for one event loop: the same names, awaited.
+
+    Args:
+        store: as Scheduler; all other arguments too.
+
+    Raises:
+        ArgumentError: an argument cannot be meant. The store's own errors come when it
+            is opened.
+    """
+
+    def __init__(
+        self,
+        store: StoreSource = "./data",
+        *,
+        clock: Clock | None = None,
+        slots: int | None = None,
+        executor: str = "thread",
+        worker: str | None = None,
+        actor: str | None = None,
+        tasks: TaskRegistry | None = None,
+        **log_options: Unpack[LogOptions],
+    ) -> None:
+        self._twin: _LoopScheduler = _LoopScheduler(
+            store,
+            clock=clock,
+            slots=slots,
+            executor=executor,
+            worker=worker,
+            actor=actor,
+            tasks=tasks,
+            **log_options,
+        )
+        self._threads = RequestThreads()
+        self.tasks: Final = self._twin.tasks
+        self.clock: Final = self._twin.clock
+
+    # -- tasks ----------------------------------------------------------------------------
+
+    @overload
+    def task(self, function: Function, /) -> Task: ...
+
+    @overload
+    def task(
+        self, function: None = None, /, **options: Any
+    ) -> Callable[[Function], Task]: ...
+
+    def task(
+        self, function: Function | None = None, /, **options: Any
+    ) -> Task | Callable[[Function], Task]:
+        """Declare a function as a task. As Scheduler.task, and not awaited."""
+        if function is not None:
+            return self._twin.task(function)
+        return self._twin.task(**options)
+
+    # -- life -----------------------------------------------------------------------------
+
+    async def start(self) -> Self:
+        """Open the store and begin to run what is due. As Scheduler.start."""
+        self._twin.loop = asyncio.get_running_loop()
+        starting = asyncio.ensure_future(self._threads.call(self._twin.start))
+        try:
+            await asyncio.shield(starting)
+        except asyncio.CancelledError:
+            # The thread cannot be stopped, and nobody else would close what it opens.
+            await asyncio.wait([starting])
+            await self.stop(0)
+            raise
+        return self
+
+    async def stop(self, grace: Duration = GRACE_SECONDS) -> None:
+        """Start nothing more, let what runs end, and close. As Scheduler.stop.
+
+        Cancelled, it ends all the same before it passes the cancellation on.
+        """
+        stopping = asyncio.ensure_future(
+            self._threads.call(functools.partial(self._twin.stop, grace))
+        )
+        try:
+            await asyncio.shield(stopping)
+        except asyncio.CancelledError:
+            await asyncio.wait([stopping])
+            raise
+
+    async def run_forever(self, grace: Duration = GRACE_SECONDS) -> None:
+        """Start, and return after SIGINT or SIGTERM and a clean stop.
+
+        Cancelling it stops the scheduler too.
+
+        Raises:
+            EngineFailedError: the log failed.
+        """
+        loop = asyncio.get_running_loop()
+        ended: asyncio.Future[BaseException | None] = loop.create_future()
+
+        def end(why: BaseException | None = None) -> None:
+            if not ended.done():
+                ended.set_result(why)
+
+        self._twin.add_failure_listener(lambda why: loop.call_soon_threadsafe(end, why))
+        signals = (signal.SIGINT, signal.SIGTERM)
+        for number in signals:
+            loop.add_signal_handler(number, end)
+        try:
+            await self.start()
+            why = await ended
+        finally:
+            for number in signals:
+                loop.remove_signal_handler(number)
+            await self.stop(grace)
+        if why is not None:
+            raise EngineFailedError(
+                "the scheduler stopped for good: mend the cause and start again"
+            ) from why
+
+    async def __aenter__(self) -> Self:
+        return await self.start()
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        await self.stop()
+
+    def add_failure_listener(self, listener: FailureListener) -> None:
+        """Call with the error if it stops for good, from a thread; not awaited."""
+        self._twin.add_failure_listener(listener)
+
+    def snapshot_metrics(self) -> MetricsSnapshot:
+        """Return what this process has counted; not awaited."""
+        return self._twin.snapshot_metrics()
+
+    # -- requests and questions: see Scheduler ------------------------------------------------
+
+    schedule = awaited(Scheduler.schedule)
+    add = awaited(Scheduler.add)
+    cancel = awaited(Scheduler.cancel)
+    update = awaited(Scheduler.update)
+    backfill = awaited(Scheduler.backfill)
+    rebind = awaited(Scheduler.rebind)
+    job = awaited(Scheduler.job)
+    jobs = awaited(Scheduler.jobs)
+    runs = awaited(Scheduler.runs)
+    next_times = awaited(Scheduler.next_times)
+    explain = awaited(Scheduler.explain)
+    why = awaited(Scheduler.why)
+    load_ahead = awaited(Scheduler.load_ahead)
+    check = awaited(Scheduler.check)
+
+    async def pause(
+        self, job: AnyJob | AsyncQueueHandle, **options: Unpack[PauseOptions]
+    ) -> bool:
+        """Start nothing of a job or a queue any more. As Scheduler.pause."""
+        which = job.twin if isinstance(job, AsyncQueueHandle) else job
+        return await self._threads.call(
+            functools.partial(self._twin.pause, which, **options)
+        )
+
+    async def resume(
+        self,
+        job: AnyJob | AsyncQueueHandle,
+        *,
+        catch_up: str | CatchUp = "skip",
+        dry_run: bool = False,
+    ) -> Resumption:
+        """Let a paused job or queue go on. As Scheduler.resume."""
+        which = job.twin if isinstance(job, AsyncQueueHandle) else job
+        return await self._threads.call(
+            functools.partial(
+                self._twin.resume, which, catch_up=catch_up, dry_run=dry_run
+            )
+        )
+
+    async def trigger(self, job: AnyJob) -> AsyncRunHandle:
+        """Run a job now, once more. As Scheduler.trigger."""
+        twin = await self._threads.call(functools.partial(self._twin.trigger, job))
+        return AsyncRunHandle(twin, self._threads)
+
+    async def run(self, run: AnyRun | AsyncRunHandle) -> AsyncRunHandle:
+        """Return a handle of a run. As Scheduler.run."""
+        which = run.id if isinstance(run, AsyncRunHandle) else run
+        twin = await self._threads.call(functools.partial(self._twin.run, which))
+        return AsyncRunHandle(twin, self._threads)
+
+    async def retry(self, run: AnyRun | AsyncRunHandle) -> AsyncRunHandle:
+        """Make a failed or lost run ready again. As Scheduler.retry."""
+        return await (await self.run(run)).retry()
+
+    async def discard(self, run: AnyRun | AsyncRunHandle) -> Run:
+        """Take a run off the dead-letter list. As Scheduler.discard."""
+        return await (await self.run(run)).discard()
+
+    async def queue(self, name: str) -> AsyncQueueHandle:
+        """Return a handle of a queue. As Scheduler.queue."""
+        twin = await self._threads.call(functools.partial(self._twin.queue, name))
+        return AsyncQueueHandle(twin, self._threads)
+
+    async def calendar(self, name: str) -> AsyncCalendarHandle:
+        """Return a handle of a named calendar. As Scheduler.calendar."""
+        twin = await self._threads.call(functools.partial(self._twin.calendar, name))
+        return AsyncCalendarHandle(twin, self._threads)

@@ -1,0 +1,303 @@
+"""Runs coroutines on an event loop: its own, in a thread, or one that is running.
+
+A coroutine is cancelled when its attempt is asked to end. One that does not end then is
+*stuck*: its slot is replaced and what it still returns is dropped. One that blocks an own
+loop, so that none of its neighbours gets on, loses the loop as well: new work starts on a
+new one, and what was on the old goes on when it is let.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import threading
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from timingwheel.jobs.model import Outcome
+from timingwheel.jobs.store import Finish
+from timingwheel.scheduler.executors.attempt import (
+    Attempt,
+    attempt_for,
+    canceller,
+    may_begin,
+)
+from timingwheel.scheduler.executors.executor import Host, Work
+from timingwheel.scheduler.executors.pace import Pace
+from timingwheel.scheduler.executors.reports import Reports
+
+SLOTS_DEFAULT: Final = 100
+_TIDY_S: Final = 1.0
+
+
+class AsyncioExecutor:
+    """At most `slots` coroutines at once.
+
+    Invariant: each attempt is reported by whoever takes it out of `_running`, so once.
+
+    Args:
+        slots: how many at once, 1 or more.
+        loop: a running one to use; None: its own, in a thread.
+    """
+
+    def __init__(
+        self,
+        slots: int = SLOTS_DEFAULT,
+        *,
+        loop: asyncio.AbstractEventLoop | None = None,
+    ) -> None:
+        self.slots = slots
+        self._given_loop = loop
+        self._thread: _LoopThread | None = None
+        self._lock = threading.Lock()
+        self._done = threading.Condition(self._lock)
+        self._waiting: deque[Work] = deque()
+        self._running: dict[int, _Slot] = {}
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._stuck = 0
+        self._reports = Reports(self._done)
+        self._pace = Pace()
+        self._stopped = False
+
+    def start(self, host: Host) -> None:
+        """Make ready; a thread is not started before there is work."""
+        self._host = host
+
+    @property
+    def free(self) -> int:
+        """How many coroutines could start at once."""
+        with self._lock:
+            return max(self._free(), 0)
+
+    @property
+    def ahead(self) -> int:
+        """How much more it would get through soon."""
+        with self._lock:
+            behind = max(-self._free(), 0)
+            # They take turns on one thread, so more slots do not get through more.
+            return max(self._pace.ahead(1) - behind, 0)
+
+    def submit(self, works: Sequence[Work]) -> None:
+        """Queue works, and start them as slots allow."""
+        with self._lock:
+            self._waiting.extend(works)
+            loop = None if self._stopped else self._loop()
+        if loop is not None:
+            self._call(loop, self._fill)
+
+    def interrupt(self, token: int, outcome: Outcome, *, kill: bool) -> None:
+        """Cancel an attempt's coroutine, or give it up."""
+        with self._lock:
+            slot = self._running.get(token)
+        if slot is None:
+            return
+        slot.attempt.context.ask(outcome)
+        if kill:
+            self._give_up(slot, outcome)
+
+    def stop(self, grace_s: float) -> list[Work]:
+        """Start nothing more; see Executor. On its own loop it does not wait."""
+        with self._lock:
+            self._stopped = True
+            left = list(self._waiting)
+            self._waiting.clear()
+            is_on_loop = self._is_on_loop()  # then nothing could end while we wait
+            if not is_on_loop:
+                self._done.wait_for(self._is_quiet, timeout=grace_s)
+            tokens = list(self._running)
+        for token in tokens:
+            self.interrupt(token, Outcome.SHUTDOWN, kill=True)
+        with self._lock:
+            if not is_on_loop:
+                self._done.wait_for(lambda: self._reports.are_told)
+            thread, self._thread = self._thread, None
+        if thread is not None:
+            thread.end()
+        return left
+
+    # -- on the loop ----------------------------------------------------------------------
+
+    def _fill(self) -> None:
+        """Start what waits, as slots allow."""
+        while (slot := self._next()) is not None:
+            task = slot.loop.create_task(self._run(slot))
+            self._tasks.add(task)
+            task.add_done_callback(self._tasks.discard)
+
+    def _next(self) -> _Slot | None:
+        loop = asyncio.get_running_loop()
+        with self._lock:
+            has_slot = len(self._running) < self.slots
+            if self._stopped or not self._waiting or not has_slot:
+                return None
+            if loop is not self._loop():
+                return None  # given up; the new one is called as well
+            work = self._waiting.popleft()
+            slot = _Slot(work, attempt_for(work, self._host), loop)
+            self._running[work.claim.token] = slot
+            return slot
+
+    async def _run(self, slot: _Slot) -> None:
+        host, token = self._host, slot.work.claim.token
+        finish: Finish | None = None
+        duration_ns = 0
+        try:
+            # Given up before it began, it has been reported and must not start any more.
+            if may_begin(slot.work, host) and token in self._running:
+                began_ns = host.clock.monotonic_ns()
+                slot.attempt.started_ns = host.clock.wall_ns()
+                finish = await self._finish(slot)
+                duration_ns = host.clock.monotonic_ns() - began_ns
+        finally:
+            with self._lock:
+                is_ours = self._running.get(token) is slot
+                if is_ours:
+                    del self._running[token]
+                    if finish is not None:
+                        self._pace.note(duration_ns)
+                        self._reports.announce()
+                else:
+                    self._stuck -= 1
+                self._done.notify_all()
+                loop = slot.loop if self._stopped else self._loop()
+        if is_ours and finish is not None:
+            self._reports.tell(host, finish)
+        if loop is slot.loop:
+            self._fill()
+        else:
+            self._call(loop, self._fill)
+
+    async def _finish(self, slot: _Slot) -> Finish:
+        attempt = slot.attempt
+        if not attempt.task.is_async:
+            return attempt.abandoned(
+                Outcome.ERROR,
+                f"{attempt.task.name} is a plain function, and would hold up all others "
+                'on the event loop: make it async def, or give it executor="thread"',
+            )
+        # A task of its own, so that a cancel ends the handler and never our accounts.
+        handler = slot.loop.create_task(attempt.run_async(), name=attempt.task.name)
+        slot.handler = handler
+        attempt.context.on_asked(canceller(handler))
+        try:
+            return await handler
+        except asyncio.CancelledError:  # before its first step
+            outcome = attempt.context.asked or Outcome.CANCELLED
+            return attempt.abandoned(outcome, "cancelled before it had begun")
+
+    # -- inside ---------------------------------------------------------------------------
+
+    def _free(self) -> int:
+        return self.slots - len(self._running) - len(self._waiting)
+
+    def _loop(self) -> asyncio.AbstractEventLoop:
+        """Return the loop for new work, with the lock held."""
+        if self._given_loop is not None:
+            return self._given_loop
+        if self._thread is None:
+            self._thread = _LoopThread()
+        return self._thread.loop
+
+    def _is_quiet(self) -> bool:
+        return not self._running and self._reports.are_told
+
+    def _is_on_loop(self) -> bool:
+        """Whether the caller is a coroutine or a callback of the loop for new work."""
+        try:
+            running = asyncio.get_running_loop()
+        except RuntimeError:
+            return False
+        own = None if self._thread is None else self._thread.loop
+        return running is self._given_loop or running is own
+
+    def _call(self, loop: asyncio.AbstractEventLoop, callback: Any) -> None:
+        with contextlib.suppress(RuntimeError):  # closed: nothing starts there any more
+            loop.call_soon_threadsafe(callback)
+
+    def _give_up(self, slot: _Slot, outcome: Outcome) -> None:
+        finish = slot.attempt.abandoned(
+            outcome, "given up: its coroutine did not end when it was cancelled"
+        )
+        words = "its slot is replaced"
+        with self._lock:
+            if self._running.get(finish.token) is not slot:
+                return  # it ended after all, a moment ago
+            del self._running[finish.token]
+            self._reports.announce()
+            self._stuck += 1
+            if self._is_blocking(slot):
+                words = "it blocks the event loop, so new work starts on a new one"
+                assert self._thread is not None
+                self._thread.retire()
+                self._thread = None
+            loop = None if self._stopped else self._loop()
+            self._done.notify_all()
+        if loop is not None:
+            self._call(loop, self._fill)
+        self._host.alert(
+            f"{slot.work.task.name} of run {finish.run_id} did not end when it was "
+            f"cancelled: {words}, {self._stuck} stuck coroutine(s) go on"
+        )
+        self._reports.tell(self._host, finish)
+
+    def _is_blocking(self, slot: _Slot) -> bool:
+        """Whether the attempt holds up our own loop at this moment."""
+        if self._thread is None or self._thread.loop is not slot.loop:
+            return False
+        running = asyncio.current_task(slot.loop)
+        return running is not None and running is slot.handler
+
+
+@dataclass(slots=True, eq=False)
+class _Slot:
+    work: Work
+    attempt: Attempt
+    loop: asyncio.AbstractEventLoop
+    handler: asyncio.Task[Finish] | None = None
+
+
+class _LoopThread:
+    """An event loop in a thread of its own, which ends with what runs on it."""
+
+    def __init__(self) -> None:
+        self.loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(
+            target=self._run, name="timingwheel-coroutines", daemon=True
+        )
+        self._thread.start()
+
+    def end(self) -> None:
+        """End the loop as soon as it gets to it; what still runs there is cancelled."""
+        with contextlib.suppress(RuntimeError):
+            self.loop.call_soon_threadsafe(self.loop.stop)
+        if threading.current_thread() is not self._thread:
+            self._thread.join(_TIDY_S)  # one that is blocked is left behind
+
+    def retire(self) -> None:
+        """Take no more, and end when what runs there has ended by itself."""
+
+        async def drain() -> None:
+            rest = asyncio.all_tasks() - {asyncio.current_task()}
+            await asyncio.gather(*rest, return_exceptions=True)
+            self.loop.stop()
+
+        def begin() -> None:
+            self._draining = self.loop.create_task(drain())
+
+        self.loop.call_soon_threadsafe(begin)
+
+    def _run(self) -> None:
+        asyncio.set_event_loop(self.loop)
+        try:
+            self.loop.run_forever()
+        finally:
+            pending = asyncio.all_tasks(self.loop)
+            for task in pending:
+                task.cancel()
+            if pending:
+                rest = asyncio.gather(*pending, return_exceptions=True)
+                self.loop.run_until_complete(rest)
+            self.loop.run_until_complete(self.loop.shutdown_asyncgens())
+            self.loop.close()

@@ -1,0 +1,43 @@
+"""Ends that are being told to the host, so that a stop does not overtake them.
+
+An attempt leaves its executor's table first and is told after that, outside of the lock.
+In between a stop must not return: the host would close its store, and the end of a
+handler that has done its work would be lost.
+"""
+
+from __future__ import annotations
+
+import threading
+
+from timingwheel.jobs.store import Finish
+from timingwheel.scheduler.executors.executor import Host
+
+
+class Reports:
+    """How many ends are on their way.
+
+    Args:
+        done: the executor's condition, notified when one has been told.
+    """
+
+    def __init__(self, done: threading.Condition) -> None:
+        self._done = done
+        self._count = 0
+
+    @property
+    def are_told(self) -> bool:
+        """Whether none is on its way; ask with the lock held."""
+        return self._count == 0
+
+    def announce(self) -> None:
+        """Say, with the lock held, that an end will be told."""
+        self._count += 1
+
+    def tell(self, host: Host, finish: Finish) -> None:
+        """Tell an end that was announced, without the lock."""
+        try:
+            host.ended(finish)
+        finally:
+            with self._done:
+                self._count -= 1
+                self._done.notify_all()

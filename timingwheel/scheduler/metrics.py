@@ -1,0 +1,164 @@
+"""What a node counts, in plain numbers: counters, and histograms of lateness.
+
+Nothing here knows how the numbers leave the process. `snapshot` returns them as they
+stand, as a value that a server can render and a test can compare.
+
+    dispatch_lag    due time to the start of the handler: what users feel
+    schedule_lag    due time to the claim: what the store and the node add to it
+"""
+
+from __future__ import annotations
+
+import threading
+from bisect import bisect_left
+from typing import Final
+
+import msgspec
+
+_NS: Final = 1_000_000_000
+BOUNDS_NS: Final = tuple(
+    round(seconds * _NS)
+    for seconds in (
+        *(0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5),
+        *(1, 2.5, 5, 10, 30, 60, 300, 3_600),
+    )
+)
+"""Upper bounds of a histogram's buckets, ns; one more bucket holds what is above."""
+
+
+class HistogramSnapshot(msgspec.Struct, frozen=True):
+    """A histogram at one moment.
+
+    Attributes:
+        bounds_ns: upper bound of each bucket but the last, which has none.
+        counts: how many values each bucket holds.
+        sum_ns: of all values.
+        max_ns: the largest.
+    """
+
+    bounds_ns: tuple[int, ...]
+    counts: tuple[int, ...]
+    sum_ns: int
+    max_ns: int
+
+    @property
+    def count(self) -> int:
+        """How many values there were."""
+        return sum(self.counts)
+
+
+class MetricsSnapshot(msgspec.Struct, frozen=True, kw_only=True):
+    """What a node has counted since it was made.
+
+    Attributes:
+        dispatch_lag: due to the start of the handler.
+        schedule_lag: due to the claim.
+        runs: attempts and runs by how they ended, such as "ok", "timeout" or
+            "snoozed".
+        attempts: begun.
+        retries: begun, but for the first of each run.
+        lease_losses: ends that were refused, since the run was somebody else's by then.
+        alerts: slots given up as stuck, processes killed, and the like.
+        clock_steps: how often somebody set the wall clock.
+        pauses: how often a full disk held up the node.
+        running: attempts that are with the executors now.
+    """
+
+    dispatch_lag: HistogramSnapshot
+    schedule_lag: HistogramSnapshot
+    runs: dict[str, int]
+    attempts: int
+    retries: int
+    lease_losses: int
+    alerts: int
+    clock_steps: int
+    pauses: int
+    running: int
+
+
+class Histogram:
+    """Counts values by size. Invariant: one bucket more than there are bounds."""
+
+    __slots__ = ("_counts", "_max_ns", "_sum_ns")
+
+    def __init__(self) -> None:
+        self._counts = [0] * (len(BOUNDS_NS) + 1)
+        self._sum_ns = 0
+        self._max_ns = 0
+
+    def add(self, value_ns: int) -> None:
+        """Count a value; one below 0 counts as 0."""
+        value_ns = max(value_ns, 0)
+        self._counts[bisect_left(BOUNDS_NS, value_ns)] += 1
+        self._sum_ns += value_ns
+        self._max_ns = max(self._max_ns, value_ns)
+
+    def snapshot(self) -> HistogramSnapshot:
+        """Return it as it stands."""
+        return HistogramSnapshot(
+            BOUNDS_NS, tuple(self._counts), self._sum_ns, self._max_ns
+        )
+
+
+class Metrics:
+    """The counters of one node. Thread-safe."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._dispatch_lag = Histogram()
+        self._schedule_lag = Histogram()
+        self._runs: dict[str, int] = {}
+        self._counts = dict.fromkeys(_COUNTERS, 0)
+
+    def note_claim(self, lag_ns: int) -> None:
+        """Note that a run was claimed so long after it was due."""
+        with self._lock:
+            self._schedule_lag.add(lag_ns)
+            self._counts["running"] += 1
+
+    def note_begin(self, lag_ns: int, *, attempt: int) -> None:
+        """Note that a handler starts, so long after its run was due."""
+        with self._lock:
+            self._counts["attempts"] += 1
+            if attempt > 1:
+                self._counts["retries"] += 1
+            else:
+                # A later attempt is late by its backoff, on purpose.
+                self._dispatch_lag.add(lag_ns)
+
+    def note_return(self) -> None:
+        """Note that a claimed run left the node without an attempt."""
+        with self._lock:
+            self._counts["running"] -= 1
+
+    def note_end(self, outcome: str) -> None:
+        """Note how an attempt ended."""
+        with self._lock:
+            self._runs[outcome] = self._runs.get(outcome, 0) + 1
+            self._counts["running"] -= 1
+
+    def count(self, counter: str) -> None:
+        """Add one to `lease_losses`, `alerts`, `clock_steps` or `pauses`."""
+        with self._lock:
+            self._counts[counter] += 1
+
+    def snapshot(self) -> MetricsSnapshot:
+        """Return all of it as of one moment."""
+        with self._lock:
+            return MetricsSnapshot(
+                dispatch_lag=self._dispatch_lag.snapshot(),
+                schedule_lag=self._schedule_lag.snapshot(),
+                runs=dict(self._runs),
+                **self._counts,
+            )
+
+
+_COUNTERS: Final = (
+    "attempts",
+    "retries",
+    "lease_losses",
+    "alerts",
+    "clock_steps",
+    "pauses",
+    "running",
+)

@@ -1,0 +1,214 @@
+"""Pages of jobs and runs: live ones from memory, those that are over from the history.
+
+What is live is read first, then the history is written up and read: whatever ends in
+between is found there, and nothing falls between the two.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from heapq import nlargest
+from typing import Final
+
+import msgspec
+
+from timingwheel.errors import ArgumentError
+from timingwheel.jobs.model import (
+    Attempt,
+    Job,
+    JobId,
+    JobState,
+    Run,
+    RunId,
+    RunState,
+)
+from timingwheel.jobs.states import FINAL
+from timingwheel.jobs.store import JobPage, JobQuery, RunPage, RunQuery
+from timingwheel.stores.history_queries import (
+    job_cursor,
+    job_order,
+    jobs_question,
+    parse_job_cursor,
+    parse_run_cursor,
+    run_cursor,
+    run_order,
+)
+from timingwheel.stores.owner import StoreOwner
+
+_LIVE_STATES: Final = frozenset(RunState) - FINAL
+
+
+class Listing:
+    """Answers queries about a store.
+
+    Args:
+        owner: whose.
+    """
+
+    def __init__(self, owner: StoreOwner) -> None:
+        self._owner = owner
+        self._core = owner.core
+        self._state = owner.state
+        self._read = owner.read
+        self._history = owner.history
+
+    def attempts(self, run_id: RunId) -> list[Attempt]:
+        """Return the attempts of a run, the one that goes on last."""
+        with self._core.lock:
+            going_on = [
+                Attempt(
+                    run_id=run_id,
+                    number=running.run.attempts,
+                    worker=running.worker,
+                    token=running.token,
+                    started_ns=running.run.started_ns or 0,
+                )
+                for running in self._state.running.values()
+                if running.run.id == run_id
+            ]
+        self._owner.flush()
+        ended = self._history.attempts(run_id)
+        numbers = {attempt.number for attempt in ended}
+        return ended + [found for found in going_on if found.number not in numbers]
+
+    def runs(self, query: RunQuery) -> RunPage:
+        """Return a page of runs, live and finished, newest nominal time first."""
+        live = self._live_runs(query)
+        self._owner.flush()
+        page = self._history.runs(query)
+        if not live:
+            return page
+        ended = {run.id for run in page.runs}
+        both = [run for run in live if run.id not in ended] + page.runs
+        both.sort(key=run_order, reverse=True)
+        more = len(both) > query.limit or page.cursor is not None
+        runs = both[: query.limit]
+        return RunPage(runs, run_cursor(runs[-1]) if more else None)
+
+    def _live_runs(self, query: RunQuery) -> list[Run]:
+        """Return the first live runs that a query means, in page order."""
+        if query.states is not None and not query.states & _LIVE_STATES:
+            return []
+        found = (run for run in self._walk_runs(query.job_id) if _is_meant(query, run))
+        if query.tags:
+            found = (run for run in found if self._has_tags(run, query.tags))
+        return nlargest(query.limit + 1, found, key=run_order)
+
+    def _walk_runs(self, job_id: JobId | None) -> Iterator[Run]:
+        if job_id is not None:
+            with self._core.lock:
+                runs = self._read.live_runs_of(job_id)
+            yield from runs
+            return
+        with self._core.lock:
+            runs = [entry.live.run for entry in self._state.runs.values()]
+        yield from runs
+        for rows in self._read.walk_plain():
+            with self._core.lock:
+                runs = [self._read.plain_run(row) for row in rows]
+            yield from runs
+
+    def _has_tags(self, run: Run, tags: Mapping[str, str]) -> bool:
+        entry = self._state.jobs.get(run.job_id)
+        return entry is not None and tags.items() <= entry.job.tags.items()
+
+    def jobs(self, query: JobQuery) -> JobPage:
+        """Return a page of jobs: live ones, plain ones, then those that are over."""
+        phase, rest = _parse_jobs_cursor(query)
+        found: list[Job] = []
+        if phase == "live":
+            found, more = self._live_jobs(query, rest)
+            if more:
+                return JobPage(found, f"live:{job_cursor(found[-1])}")
+            phase, rest = "plain", "0"
+        if phase == "plain":
+            plain, slot = self._plain_jobs(query, int(rest), query.limit - len(found))
+            found += plain
+            if slot is not None:
+                return JobPage(found, f"plain:{slot}")
+            phase, rest = "over", ""
+        left = query.limit - len(found)
+        if left <= 0:
+            return JobPage(found, "over:")
+        self._owner.flush()
+        older = msgspec.structs.replace(query, cursor=rest or None, limit=left)
+        page = self._history.jobs(older)
+        with self._core.lock:  # one that a retry by hand has revived lives
+            found += [job for job in page.jobs if job.id not in self._state.jobs]
+        cursor = None if page.cursor is None else f"over:{page.cursor}"
+        return JobPage(found, cursor)
+
+    def _live_jobs(self, query: JobQuery, cursor: str) -> tuple[list[Job], bool]:
+        """Return the next live jobs, newest first, and whether there are more."""
+        # By value and not by place: others end and begin between two pages.
+        before = parse_job_cursor(cursor) if cursor else None
+        with self._core.lock:
+            jobs = [entry.job for entry in self._state.jobs.values()]
+        wanted = (
+            job
+            for job in jobs
+            if _is_wanted(query, job) and (before is None or job_order(job) < before)
+        )
+        found = nlargest(query.limit + 1, wanted, key=job_order)
+        return found[: query.limit], len(found) > query.limit
+
+    def _plain_jobs(
+        self, query: JobQuery, slot: int, limit: int
+    ) -> tuple[list[Job], int | None]:
+        if query.name is not None or query.tags:
+            return [], None
+        if query.state not in (None, JobState.ACTIVE):
+            return [], None
+        table = self._core.state.table
+        found: list[Job] = []
+        while slot < table.slot_count:
+            with self._core.lock:
+                for row in table.walk(slot, slot + 1):
+                    plain = self._read.plain_row_of(row.timer_id)
+                    assert plain is not None
+                    job = plain.plain.job(plain.job_id, plain.base)
+                    if _is_wanted(query, job):
+                        if len(found) >= limit:
+                            return found, slot
+                        found.append(job)
+            slot += 1
+        return found, None
+
+
+def _parse_jobs_cursor(query: JobQuery) -> tuple[str, str]:
+    """Return the part of the jobs that a page is in, and where in it.
+
+    Raises:
+        ArgumentError: limit or cursor cannot be meant.
+    """
+    jobs_question(msgspec.structs.replace(query, cursor=None))  # checks the limit
+    if query.cursor is None:
+        return "live", ""
+    phase, colon, rest = query.cursor.partition(":")
+    if not colon or phase not in ("live", "plain", "over"):
+        raise ArgumentError("cursor", query.cursor, "pass the one of the page before")
+    if phase == "plain" and not rest.isdecimal():
+        raise ArgumentError("cursor", query.cursor, "pass the one of the page before")
+    return phase, rest
+
+
+def _is_meant(query: RunQuery, run: Run) -> bool:
+    return (
+        (query.states is None or run.state in query.states)
+        and query.task in (None, run.task)
+        and query.queue in (None, run.queue)
+        and query.discarded in (None, run.discarded)
+        and (query.since_ns is None or run.nominal_ns >= query.since_ns)
+        and (query.until_ns is None or run.nominal_ns < query.until_ns)
+        and (query.cursor is None or run_order(run) < parse_run_cursor(query.cursor))
+    )
+
+
+def _is_wanted(query: JobQuery, job: Job) -> bool:
+    return (
+        query.state in (None, job.state)
+        and query.task in (None, job.task)
+        and query.queue in (None, job.queue)
+        and query.name in (None, job.name)
+        and (query.tags is None or query.tags.items() <= job.tags.items())
+    )
