@@ -17,6 +17,7 @@ import contextlib
 import os
 import threading
 import weakref
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from typing import Final, NamedTuple, Protocol
 
@@ -37,6 +38,7 @@ from wal.log import Log, RoomNeededError
 from wal.snapshot import SnapshotInfo
 
 DISK_FULL_RETRY_NS: Final = 1_000_000_000
+LET_PASS_SECONDS: Final = 0.001
 CLOSED: Final = "the engine is closed: open a new one"
 
 
@@ -107,6 +109,10 @@ class EngineCore:
         self.lock = threading.Lock()
         self.wake = threading.Condition(self.lock)
         """Notified when a timer becomes due earlier than the tick thread expects."""
+        self._passed = threading.Condition(self.lock)
+        self._queued: deque[None] = deque()
+        """One for each request that waits for the lock."""
+        self._letting_pass = 0
         self.replayed_bytes = 0
         self.before_drop: Callable[[int], object] = lambda _: None
         """Called with the LSN that a snapshot reaches before log is dropped for it:
@@ -160,12 +166,22 @@ class EngineCore:
         Raises:
             RoomNeededError: `make_room` on a thread, then call again.
         """
-        with self.lock:
+        if not self.lock.acquire(blocking=False):
+            self._queued.append(None)  # so that who has much to do lets others pass
+            try:
+                self.lock.acquire()
+            finally:
+                self._queued.pop()
+        try:
             self.require_alive()
             events = decide(self._log.next_lsn)
             if events:
                 self._append(events, urgent=urgent)
             return self._log.appended_lsn
+        finally:
+            if self._letting_pass:
+                self._passed.notify()
+            self.lock.release()
 
     def make_room(self, *, urgent: bool) -> None:
         """Wait until the log has a segment; raises as `submit`."""
@@ -177,25 +193,41 @@ class EngineCore:
     def submit_each(
         self, decides: Iterable[Callable[[int], list[bytes]]], *, urgent: bool = False
     ) -> int:
-        """`submit` several groups under one hold of the lock, in order.
+        """`submit` several groups, in order; other requests come in between.
 
-        Each is atomic by itself and decided when those before it have been applied.
+        Each is atomic by itself and decided when those before it have been applied. The
+        iterator goes on under the lock, right after its last group was applied.
         """
         pending = iter(decides)
         decide = next(pending, None)
         while decide is not None:
             try:
                 with self.lock:
-                    self.require_alive()
                     while decide is not None:
+                        self.require_alive()
                         events = decide(self._log.next_lsn)
                         if events:
                             self._append(events, urgent=urgent)
                         decide = next(pending, None)
+                        self._let_pass()
             except RoomNeededError:
                 self.make_room(urgent=urgent)
         with self.lock:
             return self._log.appended_lsn
+
+    def let_pass(self) -> None:
+        """Let those go first who wait with a request; for who has much to do."""
+        if self._queued:
+            with self.lock:
+                self._let_pass()
+
+    def _let_pass(self) -> None:
+        if self._queued:
+            # A thread that frees a lock gets it again before the woken one has run, so
+            # it has to wait until somebody has passed; they may all have by now.
+            self._letting_pass += 1
+            self._passed.wait(LET_PASS_SECONDS)
+            self._letting_pass -= 1
 
     def transact(
         self, decide: Callable[[int], list[bytes]], *, urgent: bool = False
@@ -502,6 +534,8 @@ class EngineCore:
         # Another thread of the parent may have held it at the moment of the fork.
         self.lock = threading.Lock()
         self.wake = threading.Condition(self.lock)
+        self._passed = threading.Condition(self.lock)
+        self._letting_pass = 0
         self._closed = _FORKED
 
 

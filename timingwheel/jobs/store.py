@@ -436,7 +436,12 @@ class JobStore(Protocol):
         """Return runs that were claimed and never begun; no attempt is used up."""
 
     def finish(self, ends: Sequence[Finish]) -> tuple[list[Verdict], Ticket]:
-        """Take in how attempts ended."""
+        """Take in how attempts ended.
+
+        Returns:
+            A verdict for each end, in order. There are fewer if the disk filled up on
+            the way: those without one have changed nothing.
+        """
 
     def requests(self) -> list[Request]:
         """Return, once, the attempts of this process that are to be ended."""

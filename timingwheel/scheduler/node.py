@@ -242,7 +242,9 @@ class NodeLoop:
                 self.in_hand.put_back(ends)
                 raise
             turn.covers(ticket)
-            turn.ends = list(zip(ends, verdicts, strict=True))
+            if len(verdicts) < len(ends):  # the disk filled up on the way
+                self.in_hand.put_back(ends[len(verdicts) :])
+            turn.ends = list(zip(ends, verdicts, strict=False))
         if not self._serving:
             return
         fired, ticket = self._store.fire(FIRE_LIMIT)

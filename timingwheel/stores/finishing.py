@@ -21,8 +21,8 @@ from timingwheel.stores.records import Kind, LiveRun, record
 
 replace = msgspec.structs.replace
 
-GROUP_MAX: Final = 256
-"""Plain successes that make one group at most."""
+GROUP_MAX: Final = 64
+"""Plain successes that make one group at most: two milliseconds under the lock."""
 
 
 class Finishing:

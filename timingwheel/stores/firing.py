@@ -135,14 +135,27 @@ def carry_out(
 
 
 def fire_run(decision: Decision, entry: RunEntry) -> None:
-    """Decide what becomes of a run whose wait is over."""
+    """Decide what becomes of a run whose wait is over; perhaps nothing.
+
+    Between coming due and being looked at others may have moved it, or set the clock.
+    """
     live, run = entry.live, entry.live.run
-    job = entry.job
     if run.state in (RunState.PLANNED, RunState.RETRYING):
-        if not job.holds(run):  # else the end of the pause places it again
+        # A run that a pause holds is placed again at the pause's end.
+        if not entry.job.holds(run) and _has_come(decision, live):
             decision.move_run(live, replace(run, state=RunState.READY))
-    elif run.state is RunState.READY and run.attempts == 0:
+    elif run.state is RunState.READY and is_expired(
+        run,
+        start_deadline_ns=entry.policy.start_deadline_ns,
+        wall_ns=decision.now.wall_ns,
+    ):
         skip_run(decision, live, SkipReason.EXPIRED)
+
+
+def _has_come(decision: Decision, live: LiveRun) -> bool:
+    now = decision.now
+    now_ns = now.elapsed_ns if live.base == Base.ELAPSED else now.wall_ns
+    return live.wait_ns is not None and live.wait_ns <= now_ns
 
 
 def is_expired(run: Run, *, start_deadline_ns: int | None, wall_ns: int) -> bool:

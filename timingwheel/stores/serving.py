@@ -50,6 +50,7 @@ from timingwheel.stores.outcomes import end_attempt, give_back
 from timingwheel.stores.owner import StoreOwner
 from timingwheel.stores.records import Kind, record
 from timingwheel.stores.waits import Wait
+from wal.errors import DiskFullError
 
 replace = msgspec.structs.replace
 
@@ -57,6 +58,12 @@ FINISH_GROUP: Final = 256
 """Plain successes that make one group at most."""
 _GONE: Final = -1
 """In place of the time to live of a worker that has not joined."""
+
+
+FIRE_PART: Final = 256
+"""Timers taken under one hold of the lock: some milliseconds in plain Python."""
+CLAIM_PART: Final = 64
+"""Runs claimed under one hold of the lock: two milliseconds."""
 
 
 class Serving:
@@ -154,29 +161,41 @@ class Serving:
 
     def fire(self, limit: int) -> tuple[int, Ticket]:
         """Make ready what is due; see JobStore."""
-        due, _, _ = self._core.take_due(limit)
-        decisions: list[Decision] = []
+        fired = 0
+        lsn: int = self._core.log.appended_lsn
+        while fired < limit:
+            part = min(limit - fired, FIRE_PART)
+            due, _, _ = self._core.take_due(part)
+            lsn = self._core.submit_each(self._decides_due(), urgent=True)
+            fired += len(due.timers) + len(due.armed)
+            if len(due.timers) + len(due.armed) < part:
+                break
+            self._core.let_pass()
+        return fired, Ticket(lsn)
 
-        def decides() -> Iterator[Callable[[int], list[bytes]]]:
-            pending = self._state.due
-            while pending:
-                target = pending[0]
+    def _decides_due(self) -> Iterator[Callable[[int], list[bytes]]]:
+        """Yield a group for each thing whose wait is over."""
+        pending = self._state.due
+        while pending:
+            target = pending[0]
+            decisions: list[Decision] = []
 
-                def decide(first_lsn: int, target: Due = target) -> list[bytes]:
-                    decision = Decision(self._state, first_lsn, self._core.now())
-                    self._decide_due(decision, target)
-                    decisions[:] = [decision]
-                    return decision.events
+            def decide(
+                first_lsn: int,
+                target: Due = target,
+                decisions: list[Decision] = decisions,
+            ) -> list[bytes]:
+                decision = Decision(self._state, first_lsn, self._core.now())
+                self._decide_due(decision, target)
+                decisions[:] = [decision]
+                return decision.events
 
-                yield decide
-                # Only now: what could not be appended stays to be looked at again.
-                pending.popleft()
-                self._owner.requests.extend(decisions[0].requests)
-                if not decisions[0].events and isinstance(target, JobEntry):
-                    self._state.place_job(target)  # the clock was set back meanwhile
-
-        lsn = self._core.submit_each(decides(), urgent=True)
-        return len(due.timers) + len(due.armed), Ticket(lsn)
+            yield decide
+            # Only now: what could not be appended stays to be looked at again.
+            pending.popleft()
+            self._owner.requests.extend(decisions[0].requests)
+            if not decisions[0].events:
+                self._state.wait_again(target)  # the clock was set back meanwhile
 
     def _decide_due(self, decision: Decision, target: Due) -> None:
         state = self._state
@@ -246,6 +265,28 @@ class Serving:
             raise ArgumentError("worker", worker, "join first, or again: it was lost")
         if self._owner.is_history_behind():
             return [], Ticket(self._core.log.appended_lsn)
+        claims: list[Claim] = []
+        lsn: int = self._core.log.appended_lsn
+        while count + ahead > 0:
+            part = min(count + ahead, CLAIM_PART)
+            now = min(count, part)
+            try:
+                got, lsn = self._claim_part(worker, tasks, count=now, ahead=part - now)
+            except (DiskFullError, OSError):
+                if claims:
+                    break  # these are claimed; whoever asks next hears of the disk
+                raise
+            claims += got
+            if len(got) < part:
+                break
+            count, ahead = count - now, ahead - (part - now)
+            self._core.let_pass()
+        return claims, Ticket(lsn)
+
+    def _claim_part(
+        self, worker: str, tasks: frozenset[str], *, count: int, ahead: int
+    ) -> tuple[list[Claim], int]:
+        """Claim under one hold of the lock."""
         claiming = Claiming(
             self._owner,
             worker,
@@ -265,7 +306,7 @@ class Serving:
             claiming.close()
         if claiming.runs_once:
             self._owner.sync(lsn)  # in every mode: after a loss it would run again
-        return claiming.claims, Ticket(lsn)
+        return claiming.claims, lsn
 
     def begin(self, run_id: RunId, token: int) -> bool:  # noqa: ARG002 - the token says all
         """Note that the handler starts; False if the run was cancelled meanwhile."""
@@ -290,7 +331,13 @@ class Serving:
     def finish(self, ends: Sequence[Finish]) -> tuple[list[Verdict], Ticket]:
         """Take in how attempts ended; see JobStore."""
         finishing = Finishing(self._owner, ends)
-        lsn = self._core.submit_each(finishing.decides(), urgent=True)
+        lsn: int = self._core.log.appended_lsn
+        try:
+            lsn = self._core.submit_each(finishing.decides(), urgent=True)
+        except (DiskFullError, OSError):
+            if not finishing.verdicts:
+                raise
+            lsn = self._core.log.appended_lsn
         return finishing.verdicts, Ticket(lsn)
 
     def requests(self) -> list[Request]:

@@ -334,6 +334,18 @@ class StoreState:
             names += (ALONE_CAP,)
         return names
 
+    def wait_again(self, target: Due) -> None:
+        """Arm again what came due and, as it turns out, is not."""
+        if isinstance(target, JobEntry):
+            if self.jobs.get(target.job.id) is target:
+                self.place_job(target)
+        elif isinstance(target, RunEntry) and target.wait is None:
+            run = target.live.run
+            # A run that a pause holds is placed at the pause's end.
+            is_live = self.runs.get(target.live.seq) is target
+            if is_live and run.state in _WAITING and not target.job.holds(run):
+                self._place_run(target)
+
     def wake_queue(self, name: str, at_ns: int, base: Base) -> None:
         """Have the node look at a queue again then."""
         self.waits.arm(QueueWake(name), at_ns, base)
@@ -395,7 +407,7 @@ class StoreState:
                 self.news = True
                 deadline_ns = entry.policy.start_deadline_ns
                 if deadline_ns is not None and run.attempts == 0:
-                    expiry_ns = run.due_ns + deadline_ns
+                    expiry_ns = run.due_ns + deadline_ns + 1
                     entry.wait = self._waits.arm(entry, expiry_ns, Base.WALL)
         elif run.state is RunState.RUNNING:
             cap = entry.job.job.cap
@@ -450,6 +462,7 @@ class StoreState:
 
 
 _OVER: Final = frozenset({JobState.DONE, JobState.CANCELLED})
+_WAITING: Final = frozenset({RunState.PLANNED, RunState.RETRYING})
 _HELD: Final = frozenset({JobState.PAUSED, JobState.QUARANTINED})
 _encode: Final = msgspec.msgpack.Encoder().encode
 _decode_job: Final = msgspec.msgpack.Decoder(Job).decode
