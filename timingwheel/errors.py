@@ -25,6 +25,9 @@ __all__ = [
 ]
 
 _TEXT_CHARS_SHOWN: Final = 100
+# A payload can be a mebibyte long: only its two ends are shown. An id is shown whole.
+_SHOWN: Final = reprlib.Repr()
+_SHOWN.maxstring = _TEXT_CHARS_SHOWN
 
 
 class TimingWheelError(Exception):
@@ -43,8 +46,7 @@ class _BadValueError(TimingWheelError):
         self.fix = fix
 
     def __str__(self) -> str:
-        # A payload can be a mebibyte long; reprlib shows its two ends.
-        return f"{self.argument} is {reprlib.repr(self.found)}: {self.fix}"
+        return f"{self.argument} is {_SHOWN.repr(self.found)}: {self.fix}"
 
 
 class ArgumentError(_BadValueError, ValueError):

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import pytest
 
 from tests.stores.stage import Stage, every, nominals, overlap
@@ -12,9 +10,9 @@ from timingwheel.jobs.store import Claim
 
 
 @pytest.fixture(params=["", "restart", "crash"], ids=["", "restarted", "crashed"])
-def between(stage: Stage, request: pytest.FixtureRequest) -> Iterator[str]:
+def between(request: pytest.FixtureRequest) -> str:
     """What happens before the claims of a test; a restart loses what runs."""
-    return request.param
+    return str(request.param)
 
 
 def busy(stage: Stage, rule: str, limit: int = 1_000) -> tuple[JobId, Claim]:

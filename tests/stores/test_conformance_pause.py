@@ -19,6 +19,7 @@ from tests.stores.stage import (
 )
 from timingwheel.jobs.errors import UnknownJobError
 from timingwheel.jobs.model import JobId, JobState, Outcome, Pause, RunReason
+from timingwheel.jobs.store import Running
 
 ENDS = pytest.mark.parametrize("end", ["", "close", "crash", "snapshot"])
 
@@ -103,8 +104,24 @@ def test_a_running_attempt_goes_on_through_a_pause(
     assert stage.states(job) == [state]
 
 
+@pytest.mark.parametrize("named", [{}, {"name": "n"}], ids=["plain", "named"])
+def test_a_run_that_was_claimed_and_has_not_begun_is_held(
+    stage: Stage, named: dict
+) -> None:
+    job = stage.put(0, **named)
+    stage.fire()
+    [claim] = stage.claim(0, ahead=1)
+    stage.pause(job)
+    assert not stage.begin(claim)
+    assert stage.states(job) == ["ready"]
+    assert stage.step() == []
+    stage.resume(job)
+    [again] = stage.start_due()
+    assert again.run.attempts == 1
+
+
 @pytest.mark.parametrize("running", ["signal", "kill"])
-def test_a_pause_can_ask_what_runs_to_end(stage: Stage, running: str) -> None:
+def test_a_pause_can_ask_what_runs_to_end(stage: Stage, running: Running) -> None:
     job = stage.put(0)
     claim = stage.start_one()
     stage.store.hold(job, Pause(since_ns=stage.now_ns), running=running)

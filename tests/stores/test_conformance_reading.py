@@ -1,0 +1,290 @@
+"""Questions to a store, over what lives and what has ended, and what is forgotten when."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.stores.stage import (
+    DAY,
+    HOUR,
+    MINUTE,
+    NO_RETRY,
+    SECOND,
+    Stage,
+    at,
+    draft,
+    every,
+    nominals,
+    overlap,
+)
+from timingwheel.errors import ArgumentError
+from timingwheel.jobs.model import JobId, JobState, Outcome, RunState
+from timingwheel.jobs.store import JobQuery, RunQuery
+
+
+def a_mixed_store(stage: Stage) -> list[JobId]:
+    """Put jobs of all kinds and states; return their ids."""
+    jobs = [stage.put(0), stage.put(0, name="over", tags={"a": "1"}, queue="q")]
+    jobs.append(stage.put(0, retry=NO_RETRY, task="bad"))
+    stage.fire()
+    for claim in stage.claim(tasks=frozenset({"t", "bad"})):
+        stage.begin(claim)
+        bad = claim.run.task == "bad"
+        stage.end(claim, Outcome.ERROR if bad else Outcome.OK)
+    jobs += [
+        stage.put(1000),
+        stage.put(2000, name="to come", tags={"a": "1", "b": "2"}),
+        stage.put(every(60), queue="q"),
+        stage.put(3000, task="bad"),
+    ]
+    stage.pause(jobs[4])
+    return jobs
+
+
+@pytest.mark.parametrize("limit", [1, 2, 3, 100])
+@pytest.mark.parametrize("restarts", [False, True])
+def test_pages_of_jobs_show_each_job_once(
+    stage: Stage, limit: int, restarts: bool
+) -> None:
+    jobs = a_mixed_store(stage)
+    if restarts:
+        stage.restart(crash=True)
+    found = stage.all_jobs(limit=limit)
+    assert sorted(job.id for job in found) == sorted(jobs)
+    assert {job.id for job in found[-3:]} == set(jobs[:3])  # live ones first
+
+
+def test_a_job_that_a_retry_revived_is_shown_once(stage: Stage) -> None:
+    job = stage.put(0, retry=NO_RETRY)
+    stage.step(Outcome.ERROR)
+    stage.store.retry(stage.run(job).id)
+    stage.trigger(job)
+    [first, _] = stage.start_due()
+    stage.end(first)
+    for limit in (1, 100):
+        found = [(shown.id, shown.state) for shown in stage.all_jobs(limit=limit)]
+        assert found == [(job, JobState.ACTIVE)]
+
+
+@pytest.mark.parametrize("limit", [1, 2, 3, 100])
+@pytest.mark.parametrize("restarts", [False, True])
+def test_pages_of_runs_show_each_run_once_newest_first(
+    stage: Stage, limit: int, restarts: bool
+) -> None:
+    a_mixed_store(stage)
+    stage.work(60, times=3)
+    if restarts:
+        stage.restart(crash=True)
+    runs = stage.runs(limit=limit)
+    assert len(runs) == 9
+    assert nominals(runs) == sorted(nominals(runs))
+
+
+@pytest.mark.parametrize(
+    ("query", "places"),
+    [
+        ({"state": JobState.PAUSED}, [4]),
+        ({"state": JobState.DONE}, [0, 1, 2]),
+        ({"state": JobState.ACTIVE}, [3, 5, 6]),
+        ({"task": "bad"}, [2, 6]),
+        ({"queue": "q"}, [1, 5]),
+        ({"name": "over"}, [1]),
+        ({"name": "to come"}, [4]),
+        ({"tags": {"a": "1"}}, [1, 4]),
+        ({"tags": {"a": "1", "b": "2"}}, [4]),
+        ({"tags": {"a": "2"}}, []),
+        ({"task": "bad", "state": JobState.ACTIVE}, [6]),
+    ],
+)
+def test_jobs_are_found_by_what_they_are(
+    stage: Stage, query: dict, places: list[int]
+) -> None:
+    jobs = a_mixed_store(stage)
+    for limit in (1, 100):
+        found = {job.id for job in stage.all_jobs(limit=limit, **query)}
+        assert found == {jobs[place] for place in places}
+
+
+@pytest.mark.parametrize(
+    ("query", "places"),
+    [
+        ({"states": frozenset({RunState.FAILED})}, [2]),
+        ({"states": frozenset({RunState.PLANNED})}, [3, 4, 6]),
+        ({"states": frozenset({RunState.SUCCEEDED, RunState.FAILED})}, [0, 1, 2]),
+        ({"task": "bad"}, [2, 6]),
+        ({"queue": "q"}, [1]),
+        ({"tags": {"a": "1"}}, [1, 4]),
+        ({"tags": {"b": "2"}}, [4]),
+    ],
+)
+def test_runs_are_found_by_what_they_are(
+    stage: Stage, query: dict, places: list[int]
+) -> None:
+    jobs = a_mixed_store(stage)
+    for limit in (1, 100):
+        found = {run.job_id for run in stage.runs(limit=limit, **query)}
+        assert found == {jobs[place] for place in places}
+
+
+def test_runs_are_found_by_their_nominal_time(stage: Stage) -> None:
+    job = stage.put(every(60), overlap=overlap("allow"))
+    stage.work(60, times=6)
+    stage.advance(60)
+    stage.fire()
+    times = nominals(stage.runs(job))
+    found = stage.runs(job, since_ns=times[2], until_ns=times[5])
+    assert nominals(found) == times[2:5]
+    assert nominals(stage.runs(since_ns=times[6])) == times[6:]
+
+
+def test_a_page_stays_right_while_runs_move_on(stage: Stage) -> None:
+    job = stage.put(every(60), overlap=overlap("allow"))
+    stage.work(60, times=5)
+    first = stage.store.runs(RunQuery(job_id=job, limit=3))
+    stage.work(60, times=2)
+    second = stage.store.runs(RunQuery(job_id=job, limit=3, cursor=first.cursor))
+    both = nominals([*first.runs, *second.runs])
+    assert len(both) == 5
+    assert both == sorted(set(both), reverse=True)
+
+
+def test_a_page_of_jobs_leaves_out_none_that_stays_while_others_end(
+    stage: Stage,
+) -> None:
+    stays = [stage.put(9000, name=f"stays {n}") for n in range(6)]
+    goes = [stage.put(9000, name=f"goes {n}") for n in range(3)]
+    plain = [stage.put(9000) for _ in range(4)]
+    first = stage.store.jobs(JobQuery(limit=4))
+    for job in [*goes, stays[0]]:
+        stage.store.cancel(job)
+    found = {job.id for job in first.jobs}
+    cursor = first.cursor
+    while cursor is not None:
+        page = stage.store.jobs(JobQuery(limit=4, cursor=cursor))
+        found |= {job.id for job in page.jobs}
+        cursor = page.cursor
+    assert {*stays[1:], *plain} <= found
+
+
+def test_a_limit_or_cursor_that_cannot_be_meant_is_refused(stage: Stage) -> None:
+    for query in (
+        RunQuery(limit=0),
+        RunQuery(limit=100_000),
+        RunQuery(cursor="nonsense"),
+    ):
+        with pytest.raises(ArgumentError):
+            stage.store.runs(query)
+    for jobs in (
+        JobQuery(limit=0),
+        JobQuery(limit=100_000),
+        JobQuery(cursor="nonsense"),
+        JobQuery(cursor="live:x"),
+    ):
+        with pytest.raises(ArgumentError):
+            stage.store.jobs(jobs)
+
+
+# -- what is to come ----------------------------------------------------------------------------
+
+
+def test_the_load_ahead_counts_what_is_planned(stage: Stage) -> None:
+    start_ns = stage.now_ns
+    stage.put(at(start_ns + 90 * SECOND))
+    stage.put(at(start_ns + 95 * SECOND), name="n")
+    stage.put(every(60))
+    loads = stage.store.load_ahead(start_ns + 5 * MINUTE, MINUTE)
+    assert [load.start_ns - start_ns for load in loads] == [
+        n * MINUTE for n in range(5)
+    ]
+    assert [load.nominal for load in loads] == [0, 3, 1, 1, 1]
+    assert [load.due for load in loads] == [load.nominal for load in loads]
+
+
+def test_the_load_ahead_leaves_out_what_is_paused_and_shows_splay(
+    stage: Stage,
+) -> None:
+    start_ns = stage.now_ns
+    paused = stage.put(every(60))
+    stage.pause(paused)
+    stage.put(every(3600, splay_ns=50 * MINUTE))
+    loads = stage.store.load_ahead(start_ns + 3 * HOUR, MINUTE)
+    assert sum(load.nominal for load in loads) == 2
+    assert [load.nominal for load in loads] != [load.due for load in loads]
+
+
+# -- what is forgotten ----------------------------------------------------------------------------
+
+
+def test_a_run_is_kept_for_a_week_and_then_goes_with_its_job(stage: Stage) -> None:
+    job = stage.put(0)
+    stage.step()
+    run = stage.run(job)
+    stage.advance(7 * 86_400 - 60)
+    stage.purge()
+    assert stage.store.run(run.id) == run
+    stage.advance(120)
+    stage.purge()
+    assert stage.store.run(run.id) is None
+    assert stage.store.get(job) is None
+    assert stage.all_jobs() == []
+
+
+def test_a_recurring_job_keeps_its_last_hundred_runs(stage: Stage) -> None:
+    job = stage.put(every(3600))
+    stage.work(3600, times=120)
+    last = nominals(stage.runs(job))[-100:]
+    stage.pause(job)
+    stage.advance(30 * 86_400)
+    stage.purge()
+    assert nominals(stage.runs(job)) == last
+
+
+def test_skip_ranges_are_kept_for_thirty_days(stage: Stage) -> None:
+    job = stage.put(every(60))
+    stage.restart(down=600)
+    stage.step()
+    stage.pause(job)
+    stage.advance(29 * 86_400)
+    stage.purge()
+    assert stage.skipped(job) == [("misfire", 9)]
+    stage.advance(2 * 86_400)
+    stage.purge()
+    assert stage.skipped(job) == []
+
+
+def test_nothing_that_lives_is_forgotten(stage: Stage) -> None:
+    jobs = [stage.put(400 * 86_400), stage.put(400 * 86_400, name="n")]
+    failing = stage.put(every(DAY / SECOND))
+    stage.pause(failing)
+    stage.advance(300 * 86_400)
+    stage.purge()
+    stage.restart(crash=True)
+    stage.purge()
+    assert {job.id for job in stage.all_jobs()} == {*jobs, failing}
+
+
+def test_a_job_that_was_forgotten_can_be_put_again_under_its_key(stage: Stage) -> None:
+    first = stage.put(0, key="k")
+    stage.step()
+    assert stage.states(first) == ["succeeded"]
+    stage.advance(8 * 86_400)
+    stage.purge()
+    [ref] = stage.store.put([draft(0, key="k")])
+    assert ref.created
+    assert ref.id == first  # the id of a key is the same for ever
+    assert len(stage.step()) == 1
+
+
+def test_the_job_of_a_run_that_was_retried_is_kept_while_it_goes_on(
+    stage: Stage,
+) -> None:
+    job = stage.put(0, retry=NO_RETRY)
+    stage.step(Outcome.ERROR)
+    stage.advance(6 * 86_400)
+    stage.store.retry(stage.run(job).id)
+    stage.pause(job)
+    stage.advance(10 * 86_400)
+    stage.purge()
+    stage.resume(job)
+    assert len(stage.step()) == 1
+    assert stage.states(job) == ["succeeded"]
