@@ -27,7 +27,7 @@ help: ## list these commands
 setup: $(VENV)/.has-lint ## make .venv with all that work on the code needs
 	@echo "ready: source $(VENV)/bin/activate"
 
-run: $(VENV)/.has-run ## see what this is: a demonstration of about 30 seconds
+run: $(VENV)/.has-run ## see what this is: a demonstration of less than a minute
 	@$(PY) docs/examples/demonstration.py
 
 test: $(VENV)/.has-test ## run the tests (under 10 minutes on two cores)

@@ -38,6 +38,7 @@ from timingwheel.jobs.model import Attempt, Cap, Job, JobState, Run, RunState, S
 from timingwheel.jobs.store import CancelResult, JobRef
 from timingwheel.scheduler.asyncio_scheduler import AsyncScheduler
 from timingwheel.scheduler.context import Cancelled, Context, LeaseLost, Snooze
+from timingwheel.scheduler.handles import RunFailedError
 from timingwheel.scheduler.retrying import Retry
 from timingwheel.scheduler.scheduler import Scheduler
 from timingwheel.scheduler.tasks import Call, Task
@@ -91,6 +92,7 @@ __all__ = [
     "Retry",
     "RevisionConflictError",
     "Run",
+    "RunFailedError",
     "RunState",
     "RunStateError",
     "Scheduler",

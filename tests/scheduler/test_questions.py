@@ -217,3 +217,17 @@ def test_a_shown_moment_means_the_instant_that_it_was_shown_for() -> None:
         again = app.backfill(ref, shown, second, mode="all")
         assert again.nominals == [shown]
         clock.settle(threads=2)
+
+
+def test_skips_tell_what_did_not_run_and_why(sim: Sim) -> None:
+    sim.advance("30s")
+    sim.app.add(program.note.call("x"), cron="* * * * *", name="often", misfire="skip")
+    sim.kill()
+    sim.step_wall("1h")
+    sim.restart()
+    sim.advance("1m")
+    (found,) = sim.app.skips("often")
+    assert (found.reason, found.count) == ("misfire", 60)
+    assert sim.app.skips("often", since=sim.now + timedelta(hours=1)) == []
+    with pytest.raises(ArgumentError, match="since"):
+        sim.app.skips("often", since=datetime(2026, 1, 1))  # noqa: DTZ001 - naive

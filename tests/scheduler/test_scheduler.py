@@ -22,6 +22,7 @@ from timingwheel.jobs.store import CancelResult
 from timingwheel.scheduler.handles import RunFailedError
 from timingwheel.scheduler.scheduler import Scheduler
 from timingwheel.stores.embedded import EmbeddedStore
+from timingwheel.stores.history_retention import Retention
 from timingwheel.testing import ManualClock
 from wal.errors import StoreError, StoreInUseError
 from wal.testing import MemoryFileSystem
@@ -533,3 +534,21 @@ def test_run_forever_belongs_to_the_main_thread(make: MakeApp) -> None:
     thread.start()
     thread.join(PATIENCE_S)
     assert [error.argument for error in errors] == ["thread"]
+
+
+def test_how_long_a_run_is_kept_is_the_callers_to_choose(
+    make: MakeApp, clock: ManualClock, tmp_path: Path
+) -> None:
+    retention = Retention(runs_ns=60_000_000_000)
+    app = make(tmp_path, clock=clock, retention=retention).start()
+    job_id = app.schedule(program.note.call("kept"), 0)
+    clock.advance(0.001)
+    assert app.run(job_id).wait(PATIENCE_S).state == "succeeded"
+    clock.advance(50)
+    assert len(app.runs()) == 1
+    app.stop()
+    clock.advance(50)
+    again = make(tmp_path, clock=clock, retention=retention)
+    assert again.jobs(state="active") == []
+    clock.settle(threads=1)  # the history's: it has purged
+    assert again.runs() == []

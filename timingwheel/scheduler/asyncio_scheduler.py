@@ -31,7 +31,6 @@ from typing import (
 )
 
 from timingwheel.clock import Clock
-from timingwheel.engine.opening import LogOptions
 from timingwheel.errors import EngineFailedError
 from timingwheel.jobs.durations import Duration
 from timingwheel.jobs.model import Run
@@ -55,6 +54,7 @@ from timingwheel.scheduler.scheduler import (
     Scheduler,
 )
 from timingwheel.scheduler.tasks import Task, TaskRegistry
+from timingwheel.stores.embedded import StoreOptions
 
 
 class PauseOptions(TypedDict, total=False):
@@ -99,7 +99,7 @@ class AsyncScheduler(Awaited):
         worker: str | None = None,
         actor: str | None = None,
         tasks: TaskRegistry | None = None,
-        **log_options: Unpack[LogOptions],
+        **log_options: Unpack[StoreOptions],
     ) -> None:
         self._twin: _LoopScheduler = _LoopScheduler(
             store,
@@ -226,6 +226,7 @@ class AsyncScheduler(Awaited):
     next_times = awaited(Scheduler.next_times)
     explain = awaited(Scheduler.explain)
     why = awaited(Scheduler.why)
+    skips = awaited(Scheduler.skips)
     load_ahead = awaited(Scheduler.load_ahead)
     check = awaited(Scheduler.check)
 

@@ -149,7 +149,8 @@ class Desk:
 
     def _only_run(self, job: Job) -> RunId:
         """Return the run of a job that runs once."""
-        if job.trigger.is_recurring or isinstance(job.trigger.when, AfterJobs):
+        when = job.trigger.when
+        if job.trigger.is_recurring or (isinstance(when, AfterJobs) and when.each):
             raise ArgumentError(
                 "run", job.id, "this job may have many runs; pass the id of one"
             )

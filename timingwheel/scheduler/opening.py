@@ -10,13 +10,12 @@ from typing import Final, Unpack
 
 from timingwheel.clock import Clock
 from timingwheel.engine.arguments import check_log_options
-from timingwheel.engine.opening import LogOptions
 from timingwheel.errors import ArgumentError
 from timingwheel.jobs.store import JobStore
 from timingwheel.scheduler.crew import MakeExecutor
 from timingwheel.scheduler.executors.executor import Executor
 from timingwheel.scheduler.options import require_known
-from timingwheel.stores.embedded import EmbeddedStore
+from timingwheel.stores.embedded import EmbeddedStore, StoreOptions
 from wal.filesystem import FileSystem
 from wal.log import INTERVAL_MS, RESERVE_BYTES, SEGMENT_SIZE_BYTES
 
@@ -46,14 +45,14 @@ def checked_source(source: StoreSource) -> StoreSource:
     return source
 
 
-def checked_log_options(options: LogOptions) -> LogOptions:
+def checked_log_options(options: StoreOptions) -> StoreOptions:
     """Return options of a store's log.
 
     Raises:
         TypeError: one is unknown, as Python says of any keyword argument.
         ArgumentError: one cannot be meant.
     """
-    require_known(options, LogOptions, verb="Scheduler")
+    require_known(options, StoreOptions, verb="Scheduler")
     check_log_options(
         durability=options.get("durability", "durable"),
         interval_ms=options.get("interval_ms", INTERVAL_MS),
@@ -64,7 +63,7 @@ def checked_log_options(options: LogOptions) -> LogOptions:
 
 
 def open_store(
-    source: StoreSource, clock: Clock, **options: Unpack[LogOptions]
+    source: StoreSource, clock: Clock, **options: Unpack[StoreOptions]
 ) -> JobStore:
     """Open a store and recover what it holds; nothing is fired.
 

@@ -13,7 +13,7 @@ from typing import Final, TypeVar
 from timingwheel.errors import ArgumentError
 from timingwheel.jobs.durations import Duration, duration_ns
 from timingwheel.jobs.explaining import TIMES_MAX, NextTime
-from timingwheel.jobs.model import Job, JobState, Run, RunState
+from timingwheel.jobs.model import Job, JobState, Run, RunState, SkipRange
 from timingwheel.jobs.store import PAGE_LIMIT, JobQuery, Load, RunQuery
 from timingwheel.scheduler.checking import Doctor, Finding
 from timingwheel.scheduler.describing import explained, upcoming
@@ -194,6 +194,21 @@ class Questions:
         schedule = desk.schedule(found)
         once_ns = desk.once_ns(found) if schedule is None else None
         return explainer.why(found, nominal_ns, schedule=schedule, once_ns=once_ns)
+
+    def skips(self, job: AnyJob, *, since: datetime | None = None) -> list[SkipRange]:
+        """Return which occurrences of a job did not run, and why; oldest first.
+
+        Args:
+            job: whose.
+            since: ranges that reach past this instant; None: all that are kept.
+
+        Raises:
+            UnknownJobError: there is no such job.
+            ArgumentError: `since` is no aware datetime.
+        """
+        desk = self.desk
+        since_ns = 0 if since is None else bound_ns(since, "since")
+        return desk.store.skips(desk.require(job).id, since_ns=since_ns)
 
     def load_ahead(
         self, span: Duration = "24h", *, step: Duration = "1m"

@@ -30,7 +30,6 @@ from types import FrameType, TracebackType
 from typing import Any, Final, Self, Unpack, overload
 
 from timingwheel.clock import Clock, SystemClock
-from timingwheel.engine.opening import LogOptions
 from timingwheel.errors import (
     ArgumentError,
     EngineClosedError,
@@ -60,6 +59,7 @@ from timingwheel.scheduler.requests import Requests
 from timingwheel.scheduler.retrying import Retry
 from timingwheel.scheduler.tasks import Task, TaskRegistry
 from timingwheel.scheduler.watching import RunWatch
+from timingwheel.stores.embedded import StoreOptions
 
 Function = Callable[..., Any]
 FailureListener = Callable[[BaseException], object]
@@ -89,7 +89,8 @@ class Scheduler(Requests, Questions):
         tasks: tasks that are known already, such as those of another Scheduler.
         **log_options: of the store's log. durability="interval" acknowledges at once,
             and a kill or a power loss can take the last `interval_ms`; create=False
-            refuses a directory where no store is yet; all others: see LogOptions.
+            refuses a directory where no store is yet; retention=Retention(...) says how
+            long what has ended is kept; all others: see StoreOptions.
 
     Raises:
         ArgumentError: an argument cannot be meant. The store's own errors come when it
@@ -106,7 +107,7 @@ class Scheduler(Requests, Questions):
         worker: str | None = None,
         actor: str | None = None,
         tasks: TaskRegistry | None = None,
-        **log_options: Unpack[LogOptions],
+        **log_options: Unpack[StoreOptions],
     ) -> None:
         self.tasks: Final = TaskRegistry() if tasks is None else tasks
         self.clock: Final[Clock] = SystemClock() if clock is None else clock

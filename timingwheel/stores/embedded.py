@@ -83,6 +83,13 @@ HISTORY_NAME: Final = "history.db"
 _Path = str | os.PathLike[str] | FileSystem
 
 
+class StoreOptions(LogOptions, total=False):
+    """How a store is kept; see EmbeddedStore.open."""
+
+    snapshot_every_bytes: int
+    retention: Retention
+
+
 class EmbeddedStore:
     """A JobStore in a directory. Thread-safe. Use `open`.
 

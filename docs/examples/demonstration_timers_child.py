@@ -1,4 +1,4 @@
-"""The first life of demonstration.py: a process that holds the engine, and dies.
+"""The first life of demonstration_timers.py: a process that holds the engine, and dies.
 
 One `write` to a pipe happens whole or not at all, and what is in the pipe outlives the
 writer. So each line is a fact: in small letters what the engine is about to be asked for,
