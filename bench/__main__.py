@@ -1,4 +1,4 @@
-"""python -m bench: the engine against its baseline and its peers, in one table."""
+"""python -m bench: engine and scheduler against baselines and peers, in one table."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 from types import FrameType
 
-from bench import durable, recovery, wheel
+from bench import cron, durable, recovery, scheduler, wheel
 from bench.disk import SpaceError
 from bench.machine import about, first_lines
 from bench.plot import wheel_costs
@@ -20,7 +20,7 @@ from bench.row import Row
 from bench.table import as_json, render
 
 WHEEL = "wheel"
-GROUPS = (WHEEL, durable.GROUP, recovery.GROUP)
+GROUPS = (WHEEL, durable.GROUP, recovery.GROUP, cron.GROUP, scheduler.GROUP)
 WHEEL_SIZES = (10_000, 100_000, 1_000_000)
 WHEEL_SIZES_SMOKE = (1_000,)
 SIZE_MIN, SIZE_MAX = 1_000, 100_000_000
@@ -35,6 +35,7 @@ examples:
   python -m bench --smoke                          does it all run: about a minute
   python -m bench --only durable --dir /mnt/ssd    durable timers, on the disk meant
   python -m bench --only wheel --sizes 1e4,1e5     the wheel alone, at two sizes
+  python -m bench --only scheduler --only cron     jobs, against other schedulers
   python -m bench --json out.json --plot docs/images
 
 A busy machine gives noise: close what else runs. Rounds in which other programs used the
@@ -90,6 +91,13 @@ def _steps(asked: argparse.Namespace) -> list[Step]:
         if asked.sizes:
             stores = replace(stores, timers=asked.sizes)
         steps += recovery.steps(stores, asked.dir)
+    if cron.GROUP in asked.only:
+        steps.append(cron.step(smoke=asked.smoke))
+    if scheduler.GROUP in asked.only:
+        jobs = scheduler.SMOKE_SIZE if asked.smoke else scheduler.FULL_SIZE
+        if asked.sizes:
+            jobs = jobs.resized(asked.sizes)
+        steps += scheduler.steps(jobs, asked.dir)
     return steps
 
 
@@ -124,7 +132,7 @@ def _write(
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="python -m bench",
-        description="Measure the timer engine against baselines and peers.",
+        description="Measure engine and scheduler against baselines and peers.",
         epilog=_EXAMPLES,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
@@ -140,7 +148,8 @@ def _parser() -> argparse.ArgumentParser:
         "--sizes",
         type=_sizes,
         metavar="N,N",
-        help="timers in the wheel and in the stores that are opened, such as 1e4,1e6",
+        help="timers in the wheel, timers and jobs in the stores that are opened, and "
+        "jobs due at once, such as 1e4,1e6",
     )
     add(
         "--dir",

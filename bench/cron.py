@@ -17,13 +17,14 @@ from functools import partial
 from typing import Any
 from zoneinfo import ZoneInfo
 
+from bench.progress import Step
+from bench.rounds import OURS, Progress
 from bench.row import Row
 from bench.wheel import cpu_ns
 from timingwheel.jobs.cron import Cron
 from timingwheel.jobs.schedule import NS
 
 GROUP = "cron"
-OURS = "timingwheel"
 ASKS = 300
 ASKS_SMOKE = 10
 ROUNDS = 7
@@ -36,8 +37,7 @@ LOADS = (
     ("next, 29 February in a zone", "0 0 29 2 *", "Europe/Berlin", 20),
 )
 FRESH = "read the text, then the first next"
-
-Progress = Callable[[str], object]
+_ASK_SECONDS = 8e-3  # all loads and peers together
 Answers = Callable[[str, str], Iterator[object]]
 
 
@@ -82,6 +82,16 @@ PEERS: tuple[tuple[str, Answers], ...] = (
     ("croniter", of_croniter),
 )
 IN_INTS = "in integers, as the scheduler asks"
+
+
+def step(*, smoke: bool) -> Step:
+    """Return the step that measures every peer on every load."""
+    asks, rounds = (ASKS_SMOKE, 1) if smoke else (ASKS, ROUNDS)
+
+    def measured(progress: Progress) -> list[Row]:
+        return measure(progress=progress, rounds=rounds, asks=asks)
+
+    return Step(GROUP, "the next time", 2 + asks * rounds * _ASK_SECONDS, measured)
 
 
 def measure(

@@ -29,6 +29,7 @@ from bench.stores import (
     AsyncSqliteStore,
     AsyncStore,
     EngineStore,
+    Schedules,
     SqliteStore,
     Store,
     cancel_frame_bytes,
@@ -82,7 +83,7 @@ class Operation:
 class OneCaller(Sustained):
     """A loop around one request; each waits for the disk."""
 
-    def __init__(self, store: Store) -> None:
+    def __init__(self, store: Schedules) -> None:
         self.peer, self.equal, self.note = store.peer, store.equal, store.note
         self._store = store
 
@@ -101,10 +102,11 @@ class Batches(OneCaller):
 
     def __init__(self, store: Store, timers: int) -> None:
         super().__init__(store)
+        self._batches = store
         self._timers = timers
 
     def _call(self) -> int:
-        self._store.schedule_many(self._timers)
+        self._batches.schedule_many(self._timers)
         return self._timers
 
 
@@ -113,16 +115,17 @@ class Cancels(OneCaller):
 
     def __init__(self, store: Store) -> None:
         super().__init__(store)
+        self._timers = store
         self._ids: Iterator[int] = iter(())
 
     def prepare(self) -> None:
-        self._ids = iter(self._store.some_ids(CANCELS_A_ROUND_MAX))
+        self._ids = iter(self._timers.some_ids(CANCELS_A_ROUND_MAX))
 
     def run(self) -> float:
         start = now = time.perf_counter()
         done = 0
         for timer_id in self._ids:
-            assert self._store.cancel(timer_id)
+            assert self._timers.cancel(timer_id)
             done += 1
             now = time.perf_counter()
             if now - start >= self.seconds:
@@ -133,7 +136,7 @@ class Cancels(OneCaller):
 class Threads(OneCaller):
     """Many threads, each a loop around one request."""
 
-    def __init__(self, store: Store, threads: int) -> None:
+    def __init__(self, store: Schedules, threads: int) -> None:
         super().__init__(store)
         self._threads = threads
 

@@ -25,8 +25,13 @@ BASELINE = "baseline"
 OURS = "timingwheel"
 RATE = "ns of wall time"
 """The unit of rows that the table shows as so many a second."""
+JOBS = "ns of wall time a job"
+"""As RATE, of jobs and not of timers."""
+RATES = frozenset({RATE, JOBS})
 SECONDS = "s"
 """The unit of rows that are the wall time of one whole operation."""
+MS = "ms"
+"""The unit of rows that say how long somebody waited."""
 QUIET_CORES = 0.25
 """A round is quiet when other programs used less than this of the processors."""
 TRIES_A_ROUND = 3
@@ -130,7 +135,7 @@ def interleave(
         progress: called with a line of text before each round.
         tries: how often a round is run, on average and at most, for it to be a quiet
             one; fewer if the machine is so busy that it would not help.
-        unit: RATE or SECONDS.
+        unit: RATE, JOBS or SECONDS.
     """
     cases = [*([baseline] if baseline is not None else []), *rivals]
     turns: list[_Turn] = []
@@ -150,7 +155,7 @@ def interleave(
             name,
             case.peer,
             statistics.median(turn.took[at] for turn in turns)
-            * (1e9 if unit == RATE else 1),
+            * (1e9 if unit in RATES else 1),
             case.note,
             unit,
             to_baseline=_speed(turns, at, than=first),

@@ -34,6 +34,17 @@ _WARM_UP_STEP_SECONDS = 0.02
 _SEGMENTS_AHEAD = RESERVE_BYTES // SEGMENT_SIZE_BYTES + 1
 
 
+class Schedules(Protocol):
+    """Whoever makes one thing a call, and returns when it is durable."""
+
+    peer: str
+    equal: bool
+    note: str
+
+    def schedule(self) -> object:
+        """Make one."""
+
+
 class Store(Protocol):
     """What a benchmark asks of a store; each call returns when it is durable."""
 

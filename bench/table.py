@@ -11,7 +11,17 @@ import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 
-from bench.rounds import BASELINE, OURS, QUIET_CORES, RATE, SECONDS, PairedRow
+from bench.rounds import (
+    BASELINE,
+    JOBS,
+    MS,
+    OURS,
+    QUIET_CORES,
+    RATE,
+    RATES,
+    SECONDS,
+    PairedRow,
+)
 from bench.row import Row
 
 _GAP = "  "
@@ -47,6 +57,12 @@ _UNITS = {
         "x baseline's rate",
         lambda ns: f"{1e9 / ns:,.0f}",
     ),
+    JOBS: _Unit(
+        "jobs a second; more is better",
+        "x baseline's rate",
+        lambda ns: f"{1e9 / ns:,.0f}",
+    ),
+    MS: _Unit("milliseconds; less is better", "", _short),
     SECONDS: _Unit(
         "seconds; less is better", "x baseline's time", lambda seconds: f"{seconds:.3g}"
     ),
@@ -92,7 +108,7 @@ def to_baseline(line: Mapping[str, Row]) -> float | None:
     if ours is None or baseline is None:
         return None
     if isinstance(ours, PairedRow) and ours.to_baseline is not None:
-        return ours.to_baseline if ours.unit == RATE else 1 / ours.to_baseline
+        return ours.to_baseline if ours.unit in RATES else 1 / ours.to_baseline
     return ours.ns_per_op / baseline.ns_per_op
 
 

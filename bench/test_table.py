@@ -152,6 +152,6 @@ def test_the_list_names_every_group_and_measures_nothing(
     assert main(["--list"]) == 0
 
     listed = capsys.readouterr().out
-    assert {"wheel", "durable", "recovery"} == {
+    assert {"wheel", "durable", "recovery", "cron", "scheduler"} == {
         line.split()[0] for line in listed.splitlines()
     }

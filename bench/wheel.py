@@ -422,23 +422,24 @@ def resident_bytes_of(peer: type[Peer], n: int) -> int:
     """Return by how much n pending timers make this process grow."""
     delays = delays_of(n)
     with closing(peer()) as ours:
-        before = _resident_bytes()
+        before = resident_bytes()
         # Piecemeal, for a million handles given out and freed again leave holes.
         for start in range(0, n, 1_000):
             ours.insert(delays[start : start + 1_000])
-        return _resident_bytes() - before
+        return resident_bytes() - before
 
 
 def resident_bytes_after_cancels_of(peer: type[Peer], n: int) -> int:
     """Return what is left of that growth when all have been cancelled, none expired."""
     delays = delays_of(n)
     with closing(peer()) as ours:
-        before = _resident_bytes()
+        before = resident_bytes()
         ours.cancel(in_random_order(ours.insert(delays), most=n))
-        return _resident_bytes() - before
+        return resident_bytes() - before
 
 
-def _resident_bytes() -> int:
+def resident_bytes() -> int:
+    """Return what this process holds in memory now."""
     gc.collect()
     # What is free goes back to the system, so that only what is held is counted.
     with contextlib.suppress(AttributeError):  # the C library is not glibc

@@ -69,8 +69,15 @@ def skipped(decision: Decision, live: LiveRun, reason: SkipReason) -> Run:
 
 
 def cancelled(decision: Decision, live: LiveRun) -> Run:
-    """Return a run as it rests that was cancelled."""
-    return replace(live.run, state=RunState.CANCELLED, ended_ns=decision.now.wall_ns)
+    """Return a run as it rests that was cancelled before its handler started."""
+    run = live.run
+    return replace(
+        run,
+        state=RunState.CANCELLED,
+        # Claimed and never begun: there was no such attempt.
+        attempts=run.attempts - (run.state is RunState.RUNNING),
+        ended_ns=decision.now.wall_ns,
+    )
 
 
 def release_behind(decision: Decision, job_id: JobId) -> None:
