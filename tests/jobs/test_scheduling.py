@@ -21,7 +21,7 @@ from timingwheel.jobs.planning import PlannedSkip
 from timingwheel.jobs.rrule import RecurrenceRule
 from timingwheel.jobs.schedule import NS, Schedule, instant_datetime, instant_ns
 from timingwheel.jobs.scheduling import removed_between, schedule_of, zone_of
-from timingwheel.jobs.triggers import At, Delay, Trigger
+from timingwheel.jobs.triggers import At, CronRule, Delay, Trigger
 
 BERLIN = "Europe/Berlin"
 HOUR_NS = 3_600 * NS
@@ -297,3 +297,18 @@ def test_a_gap_is_told_in_the_span_that_holds_the_change() -> None:
     assert removed(trigger, "2026-03-01T00:00Z", change) == []
     assert len(removed(trigger, change, "2026-03-29T01:00:01Z")) == 1
     assert removed(trigger, "2026-03-29T01:00:01Z", "2026-04-01T00:00Z") == []
+
+
+@pytest.mark.parametrize("expression", ["H 3 * * *", "h 3 * * *", "0 3 * * H"])
+def test_a_hash_in_a_cron_expression_is_that_of_the_job(expression: str) -> None:
+    trigger = Trigger(when=CronRule(expression=expression))
+    schedule = schedule_of(trigger, created_ns=0, job_key="nightly")
+    assert schedule == Cron(expression, hash_key="nightly")
+
+
+def test_jobs_of_one_expression_share_its_schedule() -> None:
+    trigger = Trigger(when=CronRule(expression="30 2 * * *", tz="Europe/Berlin"))
+    first, second = (
+        schedule_of(trigger, created_ns=0, job_key=key) for key in ("a", "b")
+    )
+    assert first is second

@@ -151,7 +151,11 @@ def _anchored(trigger: Trigger, *, created_ns: int, job_key: str) -> Recurring:
     if isinstance(when, EveryCalendar) and when.anchor is None:
         day = _wall(origin_ns, when.tz).date()
         return msgspec.structs.replace(when, anchor=day.isoformat())
-    if isinstance(when, CronRule) and when.hash_key is None and "H" in when.expression:
+    if (
+        isinstance(when, CronRule)
+        and when.hash_key is None
+        and "H" in when.expression.upper()
+    ):
         # Any other letter H does no harm; without one, equal expressions stay equal.
         return msgspec.structs.replace(when, hash_key=job_key)
     if isinstance(when, RRule) and when.start is None:
