@@ -37,7 +37,7 @@ from typing import Any, ClassVar, TypeVar
 from sortedcontainers import SortedList
 
 from bench.row import Row
-from timingwheel.wheel import TimerWheel
+from timingwheel.bodies import TimerWheel
 
 HOUR_MS = 3_600_000
 FAR_MS = 2 * HOUR_MS  # past every deadline

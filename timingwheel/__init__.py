@@ -1,7 +1,6 @@
 """A durable timer engine and job scheduler: a timing wheel on a write-ahead log."""
 
-from typing import Final
-
+from timingwheel.bodies import COMPILED, TimerWheel
 from timingwheel.clock import Clock, Reading, SystemClock
 from timingwheel.engine.asyncio_engine import AsyncTimerEngine
 from timingwheel.engine.engine import TimerEngine
@@ -18,7 +17,6 @@ from timingwheel.errors import (
     TimingWheelError,
 )
 from timingwheel.jobs.cron import Cron
-from timingwheel.wheel import TimerWheel
 from wal.errors import (
     CommitUnknownError,
     DiskFullError,
@@ -54,6 +52,3 @@ __all__ = [
     "TimingWheelError",
     "WalError",
 ]
-
-COMPILED: Final = False
-"""Whether the compiled wheel serves; without it the pure-Python one does."""
