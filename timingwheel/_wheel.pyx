@@ -144,6 +144,10 @@ cdef enum:
     PREFETCH = 16  # how many entries ahead
     SWEEP_SLACK = 256  # as in the plain wheel
 
+# An int as long as any answer. What cancels or fires first holds one like it and frees it
+# just before it answers, so that there is memory for the answer when it is too late to fail.
+cdef int64_t ANSWER = 1ll << 59
+
 cdef uint32_t NONE = UINT32_MAX
 cdef uint32_t LIVE = 0x80000000
 cdef uint32_t GENERATION = 0x0fffffff
@@ -183,7 +187,8 @@ cdef class TimerWheel:
 
     The compiled body of timingwheel.wheel.TimerWheel, which describes arguments, methods
     and invariants. Beyond its promises: a call that raises MemoryError has inserted,
-    cancelled and fired nothing, though an advance may have moved now_tick.
+    cancelled and fired nothing, though an advance may have moved now_tick. (Calls that
+    need memory for their answer alone take it first: see ANSWER.)
     """
 
     cdef int64_t now
@@ -309,9 +314,10 @@ cdef class TimerWheel:
             most = budget(max_fire)
         if now > self.now:
             self.now = now
-        # Nothing leaves the queue before the list is whole.
+        # Nothing leaves the queue before the list is whole. Some at a time are listed, as
+        # soon as they have come from memory.
         while fired_count < most:
-            self._gather(now, seen + most - fired_count)
+            self._gather(now, seen + min(most - fired_count, <uint64_t> DUE_AT_ONCE))
             if self._list_due(now, &seen, most, fired) == 0:
                 break
             fired_count = len(fired)
@@ -361,8 +367,9 @@ cdef class TimerWheel:
         """Remove the timers of many handles, and say how many there were."""
         cdef Py_buffer view
         cdef int64_t* handle
-        cdef uint64_t at, ahead, count, before = self.live
+        cdef uint64_t at, ahead, count, before
         handles = int64_view("handles", handles)
+        answer = <object> ANSWER
         before = self.live
         PyObject_GetBuffer(handles, &view, PyBUF_SIMPLE)
         handle = <int64_t*> view.buf
@@ -377,6 +384,7 @@ cdef class TimerWheel:
         before -= self.live
         if self.dead > self.live + SWEEP_SLACK:
             self._sweep()
+        del answer
         return before
 
     def advance_into(self, now_tick, out):
@@ -385,6 +393,7 @@ cdef class TimerWheel:
         cdef int64_t now
         cdef uint64_t most, written = 0
         out = int64_out("out", out)
+        answer = <object> ANSWER
         if not wheel_int64(now_tick, &now):
             now_tick = present(now_tick)
             if not wheel_int64(now_tick, &now):
@@ -404,6 +413,7 @@ cdef class TimerWheel:
         finally:
             PyBuffer_Release(&view)
         self._settle()
+        del answer
         return written
 
     def clear(self):
@@ -882,6 +892,8 @@ cdef class TimerWheel:
         cdef uint64_t at, fired = 0
         for at in range(self.due_first, self.due_first + seen):
             entry = &self.due[at]
+            if at + PREFETCH < self.due_end:
+                wheel_prefetch(&self.tenants[self.due[at + PREFETCH].index])
             if self._lives(entry):
                 if out != NULL:
                     out[fired] = self.keys[entry.index]
