@@ -7,10 +7,11 @@ several rounds, without the garbage collector. A round measures the baseline and
 peer once, so that all share what the machine does meanwhile. Bytes are resident memory of
 a child process that did nothing else.
 
-The *baseline* is the least that any such call can cost: a C function of the standard
-library that parses as many ints, computes next to nothing and returns an int.
-`os.makedev(major, minor)` for insert and `os.major(device)` for cancel: pure arithmetic,
-no system call.
+The *baseline* is the least that any such call can cost: a C function that parses as many
+ints, computes next to nothing and returns an int; see bench/baseline.py.
+
+The *jump* is one advance over 30 days into a buffer, from a load of which every power of
+ten between 1 ms and 30 days has its share.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ import asyncio
 import contextlib
 import ctypes
 import gc
+import math
 import os
 import random
 import sched
@@ -36,11 +38,20 @@ from typing import Any, ClassVar, TypeVar
 
 from sortedcontainers import SortedList
 
+from bench.baseline import (
+    NO_INTS,
+    NO_INTS_NOTE,
+    ONE_INT,
+    ONE_INT_NOTE,
+    TWO_INTS,
+    TWO_INTS_NOTE,
+)
 from bench.row import Row
 from timingwheel.bodies import TimerWheel
 
 HOUR_MS = 3_600_000
 FAR_MS = 2 * HOUR_MS  # past every deadline
+JUMP_MS = 30 * 24 * HOUR_MS
 SCHED_TIMERS_MAX = 10_000  # its cancel is O(n): 27 ms each at 100,000
 SCHED_CANCELS = 200
 IDLE_CALLS = 20_000
@@ -253,8 +264,9 @@ PEERS: tuple[type[Peer], ...] = (
 
 LAZY = "lazy: the heap keeps the entry"
 NOTES = {
-    ("insert", BASELINE): "os.makedev: 2 ints, the result kept",
-    ("cancel", BASELINE): "os.major: 1 int, in random memory",
+    ("insert", BASELINE): TWO_INTS_NOTE,
+    ("cancel", BASELINE): ONE_INT_NOTE,
+    ("next_due", BASELINE): NO_INTS_NOTE,
     ("cancel", Heapq.name): LAZY,
     ("cancel", Asyncio.name): LAZY,
     ("cancel", Sched.name): f"O(n); {SCHED_CANCELS} of them",
@@ -286,7 +298,9 @@ def measure(
         for peer in peers:
             progress(f"{group}: round {turn + 1} of {rounds}, {peer.name}")
             measured |= _times_ns(peer, delays)
+        progress(f"{group}: round {turn + 1} of {rounds}, the wheel's other calls")
         measured |= _idle_calls_ns(delays)
+        measured |= _other_loads_ns(n)
         for rival, figure in measured.items():
             figures.setdefault(rival, []).append(figure)
     rows = [
@@ -355,7 +369,7 @@ def in_random_order(handles: Any, *, most: int) -> Any:
 
 def _baseline_ns(delays: array[int]) -> Times:
     n = len(delays)
-    two_ints, one_int = os.makedev, os.major
+    two_ints, one_int, no_ints = TWO_INTS, ONE_INT, NO_INTS
     handles = in_random_order([(1 << 32) + key for key in range(n)], most=n)
 
     def call_with_two() -> None:
@@ -365,9 +379,14 @@ def _baseline_ns(delays: array[int]) -> Times:
         for handle in handles:
             one_int(handle)
 
+    def call_with_none() -> None:
+        for _ in range(IDLE_CALLS):
+            no_ints()
+
     return {
         ("insert", BASELINE): cpu_ns(call_with_two)[0] / n,
         ("cancel", BASELINE): cpu_ns(call_with_one)[0] / n,
+        ("next_due", BASELINE): cpu_ns(call_with_none)[0] / IDLE_CALLS,
     }
 
 
@@ -388,6 +407,24 @@ def _idle_calls_ns(delays: array[int]) -> Times:
     return {
         ("next_due", SingleWheel.name): cpu_ns(ask)[0] / IDLE_CALLS,
         ("advance, nothing due", SingleWheel.name): cpu_ns(advance)[0] / IDLE_CALLS,
+    }
+
+
+def _other_loads_ns(n: int) -> Times:
+    """Measure the wheel with delays of every size, and where places are used again."""
+    rng = random.Random(n)
+    decades = math.log(JUMP_MS)
+    delays = array("q", (int(math.exp(rng.random() * decades)) for _ in range(n)))
+    keys, out = array("q", range(n)), array("q", bytes(8 * n))
+    wheel = TimerWheel()
+    handles = wheel.insert_many(delays, keys)
+    wheel.cancel_many(in_random_order(handles, most=n))
+    again, _ = cpu_ns(wheel.insert_many, delays, keys)
+    jump, fired = cpu_ns(wheel.advance_into, JUMP_MS, out)
+    assert fired == n, f"{fired} of {n} timers fired"
+    return {
+        ("insert_many, places used before", SingleWheel.name): again / n,
+        ("jump of 30 days, all due", SingleWheel.name): jump / n,
     }
 
 
