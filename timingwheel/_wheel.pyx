@@ -36,8 +36,7 @@ cimport cython
 from cpython.buffer cimport PyBUF_SIMPLE, PyBUF_WRITABLE, PyBuffer_Release
 from cpython.buffer cimport PyObject_GetBuffer
 from cpython.list cimport PyList_Append
-from libc.stdint cimport INT64_MAX, INT64_MIN, UINT32_MAX
-from libc.stdint cimport int64_t, uint32_t, uint64_t
+from libc.stdint cimport INT64_MAX, int64_t, uint32_t, uint64_t
 from libc.string cimport memcpy, memmove, memset
 
 from array import array
@@ -62,10 +61,16 @@ cdef extern from "Python.h":
 
 cdef extern from *:
     """
+    /* Constants of C, for Cython would read its own from memory each time. */
+    #define WHEEL_NONE UINT32_MAX
+    #define WHEEL_LIVE 0x80000000u
+    #define WHEEL_GENERATION 0x0fffffffu
+
     #if defined(__GNUC__) || defined(__clang__)
         #define wheel_lowest_bit(word) __builtin_ctzll(word)
         #define wheel_highest_bit(word) (63 - __builtin_clzll(word))
         #define wheel_prefetch(address) __builtin_prefetch(address)
+        #define wheel_prefetch_to_write(address) __builtin_prefetch(address, 1)
     #else
         static int wheel_lowest_bit(uint64_t word) {
             int bit = 0;
@@ -78,6 +83,7 @@ cdef extern from *:
             return bit;
         }
         #define wheel_prefetch(address) ((void)(address))
+        #define wheel_prefetch_to_write(address) ((void)(address))
     #endif
 
     /* Read an int of 64 bits; 0 if it is not one. PyLong_AsLongLong goes byte by byte
@@ -120,9 +126,13 @@ cdef extern from *:
         return !overflow;
     }
     """
+    const uint32_t NONE "WHEEL_NONE"
+    const uint32_t LIVE "WHEEL_LIVE"
+    const uint32_t GENERATION "WHEEL_GENERATION"
     int wheel_lowest_bit(uint64_t word) noexcept nogil
     int wheel_highest_bit(uint64_t word) noexcept nogil
     void wheel_prefetch(const void* address) noexcept nogil
+    void wheel_prefetch_to_write(const void* address) noexcept nogil
     bint wheel_int64(object value, int64_t* result) noexcept
 
 cdef enum:
@@ -147,10 +157,6 @@ cdef enum:
 # An int as long as any answer. What cancels or fires first holds one like it and frees it
 # just before it answers, so that there is memory for the answer when it is too late to fail.
 cdef int64_t ANSWER = 1ll << 59
-
-cdef uint32_t NONE = UINT32_MAX
-cdef uint32_t LIVE = 0x80000000
-cdef uint32_t GENERATION = 0x0fffffff
 
 
 cdef struct Entry:
@@ -264,13 +270,7 @@ cdef class TimerWheel:
         if not (
             wheel_int64(deadline_tick, &entry.deadline) and wheel_int64(key, &key64)
         ):
-            self._reserve_indexes(1)  # a full wheel says so first, as the plain one does
-            deadline_tick = as_int("deadline_tick", deadline_tick)
-            key = as_int("key", key)
-            if not (
-                wheel_int64(deadline_tick, &entry.deadline) and wheel_int64(key, &key64)
-            ):
-                raise insert_refusal(deadline_tick, key)
+            self._read_timer(deadline_tick, key, &entry.deadline, &key64)
         if self.hot_count == 0:
             self._refill()
         if self.live + self.dead >= self.entries_max:
@@ -289,7 +289,7 @@ cdef class TimerWheel:
         cdef int64_t handle64
         if not wheel_int64(handle, &handle64):
             if not wheel_int64(as_int("handle", handle), &handle64):
-                return False
+                return False  # beyond 64 bits
         if not self._cancel(handle64):
             return False
         if self.dead > self.live + SWEEP_SLACK:
@@ -300,8 +300,7 @@ cdef class TimerWheel:
         """Move to now_tick and remove the timers that are due, up to a budget."""
         cdef int64_t now
         cdef uint64_t most = INT64_MAX
-        cdef uint64_t seen = 0
-        cdef uint64_t fired_count = 0
+        cdef uint64_t seen = 0, fired_count = 0
         # Before any state is read: a new list can start the garbage collector, and that
         # the finalizer of something that uses this wheel.
         fired = []
@@ -427,6 +426,19 @@ cdef class TimerWheel:
         self._sweep()
         return cleared
 
+    @cython.final
+    cdef int _read_timer(
+        self, deadline_tick, key, int64_t* deadline64, int64_t* key64
+    ) except -1:
+        """Read other integer types than int, or raise what insert promises."""
+        self._reserve_indexes(1)  # a full wheel says so first, as the plain one does
+        deadline_int, key_int = as_int("deadline_tick", deadline_tick), as_int("key", key)
+        if not (
+            wheel_int64(deadline_int, deadline64) and wheel_int64(key_int, key64)
+        ):
+            raise insert_refusal(deadline_int, key_int)
+        return 0
+
     # The table.
 
     @cython.final
@@ -521,6 +533,7 @@ cdef class TimerWheel:
                 count += 1
         for place in range(count):
             self.hot[place] = picked[count - 1 - place]
+            wheel_prefetch_to_write(&self.keys[self.hot[place]])
         self.hot_count = count
         return 0
 
@@ -536,8 +549,8 @@ cdef class TimerWheel:
             raise too_many(
                 more, pending=self.live, made=self.made, timers_max=self.timers_max
             )
-        # By an eighth: O(1) amortised, and memory that nobody writes to costs nothing.
-        capacity = max(self.made + more, self.capacity + (self.capacity >> 3))
+        # By half: to grow may mean to copy, and room that nobody writes to costs nothing.
+        capacity = max(self.made + more, self.capacity + (self.capacity >> 1))
         capacity = min(max(capacity, <uint64_t> INDEXES_MIN), self.timers_max)
         self._grow_table(capacity)
         return 0
@@ -567,7 +580,7 @@ cdef class TimerWheel:
         cdef uint64_t chunks
         if entries <= self.entries_max:
             return 0
-        chunks = max(entries, self.entries_max + (self.entries_max >> 3)) // CHUNK + 1
+        chunks = max(entries, self.entries_max + (self.entries_max >> 1)) // CHUNK + 1
         chunks += CHUNKS_IN_RESERVE
         self.chunks = <Chunk*> _resized(self.chunks, chunks, sizeof(Chunk))
         self.following = <uint32_t*> _resized(self.following, chunks, sizeof(uint32_t))
@@ -683,7 +696,7 @@ cdef class TimerWheel:
 
     @cython.final
     cdef void _lengthen(self, Slot* slot, uint32_t position) noexcept:
-        cdef uint32_t chunk = self.first_free_chunk
+        cdef uint32_t line, chunk = self.first_free_chunk
         if chunk != NONE:
             self.first_free_chunk = self.following[chunk]
         else:
@@ -696,6 +709,12 @@ cdef class TimerWheel:
         else:
             self.following[slot.tail] = chunk
         slot.tail, slot.fill = chunk, 0
+        # Whichever slot needs the next one will find it in the cache.
+        chunk = self.first_free_chunk
+        if chunk == NONE:
+            chunk = self.chunks_made
+        for line in range(0, CHUNK, 4):
+            wheel_prefetch_to_write(&self.chunks[chunk].entries[line])
 
     @cython.final
     cdef inline void _return_chunk(self, uint32_t chunk) noexcept:
