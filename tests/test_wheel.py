@@ -810,6 +810,10 @@ def test_an_integer_that_is_no_handle_cancels_nothing(
             assert wheel.cancel(other) is False
     for index in range(1, 70):
         assert wheel.cancel(live + index) is False
+    # Nor is one that is a handle but for a bit that no handle has.
+    high = [live + 2**60, live + 2**62, live - 2**63]
+    assert not any(map(wheel.cancel, high))
+    assert wheel.cancel_many(int64s(high)) == 0
     assert len(wheel) == 1
     wheel.check()
 
