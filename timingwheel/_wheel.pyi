@@ -3,9 +3,11 @@ from array import array
 from typing import NoReturn
 
 from _typeshed import ReadableBuffer, WriteableBuffer
+from typing_extensions import disjoint_base
 
 __all__ = ["TimerWheel"]
 
+@disjoint_base
 class TimerWheel:
     def __init__(
         self,

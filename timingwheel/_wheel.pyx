@@ -4,32 +4,34 @@
 """The compiled timing wheel: the contract of timingwheel.wheel, in a few cache lines.
 
 What a wheel promises is said in timingwheel/wheel.py, whose tests run on this body too;
-here is only what differs inside. (PEP 399: one contract, two bodies, nothing in one only.)
+here is only what differs inside. (PEP 399: one contract, two bodies, nothing in one
+only.)
 
-**The table.** Two parallel arrays under a timer's *index*: its key, and its *tenant*: the
-generation of the timer that lives there with the bit LIVE, or the next generation without
-it while the index is free, or 0 when it is retired. So a handle is live if one 4-byte word
-says so, and cancel is one write to it.
+**The table.** Two parallel arrays under a timer's *index*: its key, and its *tenant*:
+the generation of the timer that lives there with the bit LIVE, or the next generation
+without it while the index is free, or 0 when it is retired. So a handle is live if one
+4-byte word says so, and cancel is one write to it.
 
 **The slots.** A slot is a chain of 256-byte chunks of 16 entries (deadline, index,
-tenant), filled at its tail and read at its head. To cascade is to copy from few chunks to
-few others, in order: no table is read on the way, no list is followed. One pool holds
-the chunks. It always has room for the partial chunks of every slot there is, so once a
-timer is inserted nothing that moves it can run out of memory.
+tenant), filled at its tail and read at its head. To cascade is to copy from few chunks
+to few others, in order: no table is read on the way, no list is followed. One pool
+holds the chunks. It always has room for the partial chunks of every slot there is, so
+once a timer is inserted nothing that moves it can run out of memory.
 
 **The cursor** stands on a tick until all of its timers have left. A slot reached is
 cascaded down, level by level, until a level-0 slot holds what is due: a radix sort by
-bytes, which is stable. A timer inserted for the cursor's own tick joins that slot, at its
-end, so only those inserted behind the cursor need a heap (*overdue*), and all of them are
-due before anything in a slot.
+bytes, which is stable. A timer inserted for the cursor's own tick joins that slot, at
+its end, so only those inserted behind the cursor need a heap (*overdue*), and all of
+them are due before anything in a slot.
 
 **The due** leave slots and heap for one queue first and are handed out from there, so
 that the keys and tenants of many can be fetched from memory at once, and so that an
 advance that runs out of memory for its list has lost nothing.
 
 **Free indexes** are the set bits of a 64-way bitmap tree, lowest first, so that what is
-inserted after a million random cancels fills the memory in order again (45 against 170 ns
-a timer); before it a stack of the last freed, which are still in the cache.
+inserted after a million random cancels fills the memory in order again (in prototypes
+45 against 170 ns a timer); before it a stack of the last freed, which are still in the
+cache.
 """
 
 cimport cython
@@ -87,13 +89,14 @@ cdef extern from *:
     #endif
 
     /* Read an int of 64 bits; 0 if it is not one. PyLong_AsLongLong goes byte by byte
-       for all that has two digits, as ticks and handles have: 327 against 230 ns for a
-       whole cancel. So two digits are read here, where we know how CPython holds them. */
+       for all that has two digits, as ticks and handles have; in a prototype that made
+       a whole cancel 327 ns instead of 230. So two digits are read here, where we know
+       how CPython holds them. */
     static CYTHON_INLINE int wheel_int64(PyObject *value, int64_t *result) {
         int overflow;
         if (!PyLong_Check(value))
             return 0;
-    #if defined(PyPy_VERSION) || defined(Py_LIMITED_API) || PYLONG_BITS_IN_DIGIT != 30
+    #if defined(PYPY_VERSION) || defined(Py_LIMITED_API) || PYLONG_BITS_IN_DIGIT != 30
     #elif PY_VERSION_HEX < 0x030C0000
         {
             const digit *digits = ((PyLongObject *)value)->ob_digit;
@@ -154,8 +157,9 @@ cdef enum:
     PREFETCH = 16  # how many entries ahead
     SWEEP_SLACK = 256  # as in the plain wheel
 
-# An int as long as any answer. What cancels or fires first holds one like it and frees it
-# just before it answers, so that there is memory for the answer when it is too late to fail.
+# An int as long as any answer. What cancels or fires holds one like it from the start
+# and frees it just before it answers: there is memory for the answer when it is too
+# late to fail.
 cdef int64_t ANSWER = 1ll << 59
 
 
@@ -179,7 +183,7 @@ cdef struct Overdue:
 
 
 cdef void* _resized(void* memory, uint64_t count, uint64_t size) except NULL:
-    """Return room for `count` items, holding what it held; on failure nothing changed."""
+    """Return room for `count` items, with what it held, or raise, nothing changed."""
     cdef void* room = NULL
     if count < (1ull << 48):
         room = PyMem_RawRealloc(memory, count * size)
@@ -191,10 +195,10 @@ cdef void* _resized(void* memory, uint64_t count, uint64_t size) except NULL:
 cdef class TimerWheel:
     """A multi-level hashed timing wheel of (deadline tick, int64 key) timers.
 
-    The compiled body of timingwheel.wheel.TimerWheel, which describes arguments, methods
-    and invariants. Beyond its promises: a call that raises MemoryError has inserted,
-    cancelled and fired nothing, though an advance may have moved now_tick. (Calls that
-    need memory for their answer alone take it first: see ANSWER.)
+    The compiled body of timingwheel.wheel.TimerWheel, which describes arguments,
+    methods and invariants. Beyond its promises: a call that raises MemoryError has
+    inserted, cancelled and fired nothing, though an advance may have moved now_tick.
+    (Calls that need memory for their answer alone take it first: see ANSWER.)
     """
 
     cdef int64_t now
@@ -313,8 +317,8 @@ cdef class TimerWheel:
             most = budget(max_fire)
         if now > self.now:
             self.now = now
-        # Nothing leaves the queue before the list is whole. Some at a time are listed, as
-        # soon as they have come from memory.
+        # Nothing leaves the queue before the list is whole. Some at a time are listed,
+        # as soon as they have come from memory.
         while fired_count < most:
             self._gather(now, seen + min(most - fired_count, <uint64_t> DUE_AT_ONCE))
             if self._list_due(now, &seen, most, fired) == 0:
@@ -432,7 +436,8 @@ cdef class TimerWheel:
     ) except -1:
         """Read other integer types than int, or raise what insert promises."""
         self._reserve_indexes(1)  # a full wheel says so first, as the plain one does
-        deadline_int, key_int = as_int("deadline_tick", deadline_tick), as_int("key", key)
+        deadline_int = as_int("deadline_tick", deadline_tick)
+        key_int = as_int("key", key)
         if not (
             wheel_int64(deadline_int, deadline64) and wheel_int64(key_int, key64)
         ):
@@ -549,7 +554,7 @@ cdef class TimerWheel:
             raise too_many(
                 more, pending=self.live, made=self.made, timers_max=self.timers_max
             )
-        # By half: to grow may mean to copy, and room that nobody writes to costs nothing.
+        # By half: growing may mean copying, and room that nobody wrote to is free.
         capacity = max(self.made + more, self.capacity + (self.capacity >> 1))
         capacity = min(max(capacity, <uint64_t> INDEXES_MIN), self.timers_max)
         self._grow_table(capacity)
@@ -575,7 +580,7 @@ cdef class TimerWheel:
 
     @cython.final
     cdef int _reserve_entries(self, uint64_t count) except -1:
-        """See to it that `count` more timers find a place, now and wherever they move."""
+        """See to it that `count` more timers find a place, wherever they will move."""
         cdef uint64_t entries = self.live + self.dead + count
         cdef uint64_t chunks
         if entries <= self.entries_max:
@@ -664,7 +669,11 @@ cdef class TimerWheel:
 
     @cython.final
     cdef int _insert_many(
-        self, const int64_t* ticks, const int64_t* keys, int64_t* handles, uint64_t count
+        self,
+        const int64_t* ticks,
+        const int64_t* keys,
+        int64_t* handles,
+        uint64_t count,
     ) except -1:
         cdef Entry entry
         cdef uint64_t at, behind = 0
@@ -1096,7 +1105,7 @@ cdef class TimerWheel:
             assert generation <= self.last_generation
             assert bool(tenant & LIVE) == (index in living), "a live timer is nowhere"
             is_free = generation and not tenant & LIVE
-            assert is_free == (index in free), "a free index is lost, or a tenant's free"
+            assert is_free == (index in free), "a free index is lost, or is no free one"
         for index, tenant in entries:
             assert tenant & LIVE
             following = self.tenants[index] & GENERATION
