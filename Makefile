@@ -16,34 +16,36 @@ PYTHON_VERSION := $(shell $(PYTHON) -c 'import sys; print("%d.%d" % sys.version_
 PY := $(VENV)/bin/python
 BASE := $(VENV)/.made-$(PYTHON_VERSION)
 PIP := $(PY) -m pip install --quiet --disable-pip-version-check
-CODE := $(wildcard wal timingwheel tests bench docs/examples)
+CODE := $(wildcard wal timingwheel tests bench docs/examples setup.py)
 TYPED := $(wildcard wal timingwheel tests bench)
+COMPILED_FROM := setup.py $(wildcard timingwheel/*.pyx timingwheel/*.pxd bench/*.c)
 
 .PHONY: help setup run test test-long bench bench-smoke lint clean
 
 help: ## list these commands
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
 
-setup: $(VENV)/.has-lint ## make .venv with all that work on the code needs
+setup: $(VENV)/.has-lint $(VENV)/.compiled ## make .venv with all that work on the code needs
+	@$(PY) -c 'from timingwheel.bodies import COMPILED as compiled; print("the compiled bodies serve" if compiled else "NOTE: the plain Python bodies serve, about ten times slower; to see why: $(PY) -m pip install -v -e .")'
 	@echo "ready: source $(VENV)/bin/activate"
 
-run: $(VENV)/.has-run ## see what this is: a demonstration of less than a minute
+run: $(VENV)/.has-run $(VENV)/.compiled ## see what this is: a demonstration of less than a minute
 	@$(PY) docs/examples/demonstration.py
 
-test: $(VENV)/.has-test ## run the tests (under 10 minutes on two cores)
+test: $(VENV)/.has-test $(VENV)/.compiled ## run the tests (under 10 minutes on two cores)
 	$(PY) -m pytest
 
-test-long: $(VENV)/.has-test ## run all tests, those of many minutes too
+test-long: $(VENV)/.has-test $(VENV)/.compiled ## run all tests, those of many minutes too
 	TIMINGWHEEL_SEED=$${TIMINGWHEEL_SEED:-random} \
 	$(PY) -m pytest -m "long or not long" --timeout=7200 --hypothesis-profile=long
 
-bench: $(VENV)/.has-bench ## measure against baseline and peers, in one table
+bench: $(VENV)/.has-bench $(VENV)/.compiled ## measure against baseline and peers, in one table
 	$(PY) -m bench
 
-bench-smoke: $(VENV)/.has-bench ## the same in about a minute: does it run, not how fast
+bench-smoke: $(VENV)/.has-bench $(VENV)/.compiled ## the same in about a minute: does it run, not how fast
 	$(PY) -m bench --smoke
 
-lint: $(VENV)/.has-lint ## style, format, types and layers
+lint: $(VENV)/.has-lint $(VENV)/.compiled ## style, format, types and layers
 	$(PY) -m ruff check $(CODE)
 	$(PY) -m ruff format --check $(CODE)
 	$(PY) -m mypy $(TYPED)
@@ -51,25 +53,32 @@ lint: $(VENV)/.has-lint ## style, format, types and layers
 
 clean: ## remove .venv and all caches; never a store
 	rm -rf $(VENV) build dist ./*.egg-info .benchmarks .hypothesis .mypy_cache .pytest_cache .ruff_cache .import_linter_cache
+	rm -f timingwheel/*.so bench/*.so
 	find wal timingwheel tests bench docs -name __pycache__ -type d -prune -exec rm -rf {} + 2>/dev/null || true
 
 # What each command needs, marked by a stamp that is as old as its last installation.
 $(VENV)/.has-run: pyproject.toml $(BASE)
 	$(PIP) --editable .
-	@touch $@
+	@touch $@ $(VENV)/.compiled
 
 $(VENV)/.has-test: pyproject.toml $(BASE)
 	$(PIP) --editable '.[test]'
-	@touch $@ $(VENV)/.has-run
+	@touch $@ $(VENV)/.has-run $(VENV)/.compiled
 
 $(VENV)/.has-bench: pyproject.toml $(BASE)
 	$(PIP) --editable '.[bench]'
-	@touch $@ $(VENV)/.has-run
+	@touch $@ $(VENV)/.has-run $(VENV)/.compiled
 
 # The checkers read the tests and the benchmarks too, so they need what those import.
 $(VENV)/.has-lint: pyproject.toml $(BASE)
 	$(PIP) --editable '.[lint,test,bench]'
-	@touch $@ $(VENV)/.has-run $(VENV)/.has-test $(VENV)/.has-bench
+	@touch $@ $(VENV)/.has-run $(VENV)/.has-test $(VENV)/.has-bench $(VENV)/.compiled
+
+# The compiled bodies, anew when their source is younger than the last installation, which
+# builds them too and so touches this stamp.
+$(VENV)/.compiled: $(COMPILED_FROM) $(BASE)
+	$(PIP) --no-deps --editable .
+	@touch $@
 
 # The stamp names the version, so PYTHON=python3.12 makes the environment anew.
 $(BASE):

@@ -12,11 +12,11 @@ from contextlib import ExitStack, closing
 import pytest
 from pytest_benchmark.fixture import BenchmarkFixture
 
-from bench.wheel import PEERS, Peer, Sched, delays_of, in_random_order
+from bench.wheel import PEERS, Peer, Sched, deadlines_of, in_random_order
 
 TIMERS = 2_000
 ROUNDS = 10
-DELAYS = delays_of(TIMERS)
+DEADLINES = deadlines_of(TIMERS)
 
 Make = Callable[[], Peer]
 
@@ -32,7 +32,9 @@ def test_insert(benchmark: BenchmarkFixture, make: Make) -> None:
     benchmark.group = "insert"
 
     handles = benchmark.pedantic(
-        lambda ours: ours.insert(DELAYS), setup=lambda: ((make(),), {}), rounds=ROUNDS
+        lambda ours: ours.insert(DEADLINES),
+        setup=lambda: ((make(),), {}),
+        rounds=ROUNDS,
     )
 
     assert len(handles) == TIMERS
@@ -47,7 +49,7 @@ def test_cancel(benchmark: BenchmarkFixture, make: Make) -> None:
     def setup() -> tuple[tuple[Peer, object], dict[str, object]]:
         ours = make()
         last[:] = [ours]
-        return (ours, in_random_order(ours.insert(DELAYS), most=TIMERS)), {}
+        return (ours, in_random_order(ours.insert(DEADLINES), most=TIMERS)), {}
 
     benchmark.pedantic(
         lambda ours, handles: ours.cancel(handles), setup=setup, rounds=ROUNDS
@@ -61,7 +63,7 @@ def test_expire(benchmark: BenchmarkFixture, make: Make) -> None:
 
     def setup() -> tuple[tuple[Peer], dict[str, object]]:
         ours = make()
-        ours.insert(DELAYS)
+        ours.insert(DEADLINES)
         return (ours,), {}
 
     fired = benchmark.pedantic(lambda ours: ours.expire(), setup=setup, rounds=ROUNDS)

@@ -1,16 +1,17 @@
 """The timing wheel against the ways that Python programs hold timers today.
 
-Every peer gets the same delays, uniform between 1 ms and 1 h, and the same random order
-of cancels; a tick is a millisecond. A figure is CPU time of this process (a busy
-neighbour moves it less than wall time), the loop that calls included, the median of
-several rounds, without the garbage collector. A round measures the baseline and every
-peer once, so that all share what the machine does meanwhile. Bytes are resident memory of
-a child process that did nothing else.
+Every peer gets the same deadlines, 1 ms to 1 h from now and uniform, and the same random
+order of cancels; a tick is a millisecond since 1970, so that deadlines are ints as long as
+a program's. A figure is CPU time of this process (a busy neighbour moves it less than wall
+time), the loop that calls included, the median of several rounds, without the garbage
+collector. A round measures the baseline and every peer once, so that all share what the
+machine does meanwhile. Bytes are resident memory of a child process that did nothing else.
 
-The *baseline* is the least that any such call can cost: a C function of the standard
-library that parses as many ints, computes next to nothing and returns an int.
-`os.makedev(major, minor)` for insert and `os.major(device)` for cancel: pure arithmetic,
-no system call.
+The *baseline* is the least that any such call can cost: a C function that parses as many
+ints, computes next to nothing and returns an int; see bench/baseline.py.
+
+The *jump* is one advance over 30 days into a buffer, from a load of which every power of
+ten between 1 ms and 30 days has its share.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ import asyncio
 import contextlib
 import ctypes
 import gc
+import math
 import os
 import random
 import sched
@@ -36,11 +38,21 @@ from typing import Any, ClassVar, TypeVar
 
 from sortedcontainers import SortedList
 
+from bench.baseline import (
+    NO_INTS,
+    NO_INTS_NOTE,
+    ONE_INT,
+    ONE_INT_NOTE,
+    TWO_INTS,
+    TWO_INTS_NOTE,
+)
 from bench.row import Row
-from timingwheel.wheel import TimerWheel
+from timingwheel.bodies import TimerWheel
 
 HOUR_MS = 3_600_000
-FAR_MS = 2 * HOUR_MS  # past every deadline
+START_MS = 1_764_547_200_000  # the present of every peer, in ms since 1970
+FAR_MS = START_MS + 2 * HOUR_MS  # past every deadline
+JUMP_MS = 30 * 24 * HOUR_MS
 SCHED_TIMERS_MAX = 10_000  # its cancel is O(n): 27 ms each at 100,000
 SCHED_CANCELS = 200
 IDLE_CALLS = 20_000
@@ -60,8 +72,8 @@ class Peer(ABC):
     cancels_max: ClassVar[int] = sys.maxsize
 
     @abstractmethod
-    def insert(self, delays: array[int]) -> Any:
-        """Add a timer for each delay; return all handles."""
+    def insert(self, deadlines: array[int]) -> Any:
+        """Add a timer for each deadline, in ms since 1970; return all handles."""
 
     @abstractmethod
     def cancel(self, handles: Any) -> None:
@@ -81,11 +93,11 @@ class SingleWheel(Peer):
     name = "timingwheel"
 
     def __init__(self) -> None:
-        self.wheel = TimerWheel()
+        self.wheel = TimerWheel(START_MS)
 
-    def insert(self, delays: array[int]) -> list[int]:
+    def insert(self, deadlines: array[int]) -> list[int]:
         insert = self.wheel.insert
-        return [insert(delay, key) for key, delay in enumerate(delays)]
+        return [insert(deadline, key) for key, deadline in enumerate(deadlines)]
 
     def cancel(self, handles: Sequence[int]) -> None:
         cancel = self.wheel.cancel
@@ -103,10 +115,11 @@ class BatchWheel(Peer):
     operations = ("insert_many", "cancel_many", "advance_into")
 
     def __init__(self) -> None:
-        self.wheel = TimerWheel()
+        self.wheel = TimerWheel(START_MS)
 
-    def insert(self, delays: array[int]) -> array[int]:
-        return self.wheel.insert_many(delays, array("q", range(len(delays))))
+    def insert(self, deadlines: array[int]) -> array[int]:
+        # The keys are the deadlines once more: to make others would be measured too.
+        return self.wheel.insert_many(deadlines, deadlines)
 
     def cancel(self, handles: array[int]) -> None:
         self.wheel.cancel_many(handles)
@@ -124,13 +137,13 @@ class Heapq(Peer):
         self.heap: list[tuple[int, int]] = []
         self.pending: dict[int, int] = {}
 
-    def insert(self, delays: array[int]) -> list[int]:
+    def insert(self, deadlines: array[int]) -> list[int]:
         heap, pending = self.heap, self.pending
         first = len(pending)
-        for serial, delay in enumerate(delays, first):
+        for serial, deadline in enumerate(deadlines, first):
             pending[serial] = serial
-            heappush(heap, (delay, serial))
-        return list(range(first, first + len(delays)))
+            heappush(heap, (deadline, serial))
+        return list(range(first, first + len(deadlines)))
 
     def cancel(self, handles: Sequence[int]) -> None:
         pending = self.pending
@@ -156,13 +169,13 @@ class Sorted(Peer):
         self.order: SortedList[tuple[int, int]] = SortedList()
         self.pending: dict[int, int] = {}
 
-    def insert(self, delays: array[int]) -> list[int]:
+    def insert(self, deadlines: array[int]) -> list[int]:
         add, pending = self.order.add, self.pending
         first = len(pending)
-        for serial, delay in enumerate(delays, first):
-            pending[serial] = delay
-            add((delay, serial))
-        return list(range(first, first + len(delays)))
+        for serial, deadline in enumerate(deadlines, first):
+            pending[serial] = deadline
+            add((deadline, serial))
+        return list(range(first, first + len(deadlines)))
 
     def cancel(self, handles: Sequence[int]) -> None:
         remove, pending = self.order.remove, self.pending
@@ -197,10 +210,11 @@ class Asyncio(Peer):
         self.loop = FakeTimeLoop()
         self.fired: list[int] = []
 
-    def insert(self, delays: array[int]) -> list[asyncio.TimerHandle]:
+    def insert(self, deadlines: array[int]) -> list[asyncio.TimerHandle]:
         call_later, fire = self.loop.call_later, self.fired.append
         return [
-            call_later(delay / 1_000, fire, key) for key, delay in enumerate(delays)
+            call_later((deadline - START_MS) / 1_000, fire, key)
+            for key, deadline in enumerate(deadlines)
         ]
 
     def cancel(self, handles: Sequence[asyncio.TimerHandle]) -> None:
@@ -208,7 +222,7 @@ class Asyncio(Peer):
             handle.cancel()
 
     def expire(self) -> int:
-        self.loop.now = FAR_MS / 1_000
+        self.loop.now = (FAR_MS - START_MS) / 1_000
         self.loop.call_soon(self.loop.stop)
         self.loop.run_forever()  # one turn: all due run, then it stops
         return len(self.fired)
@@ -224,13 +238,15 @@ class Sched(Peer):
     cancels_max = SCHED_CANCELS
 
     def __init__(self) -> None:
-        self.now = 0
+        self.now = START_MS
         self.scheduler = sched.scheduler(lambda: self.now, lambda _: None)
         self.fired: list[int] = []
 
-    def insert(self, delays: array[int]) -> list[sched.Event]:
+    def insert(self, deadlines: array[int]) -> list[sched.Event]:
         enter, fire = self.scheduler.enterabs, self.fired.append
-        return [enter(delay, 0, fire, (key,)) for key, delay in enumerate(delays)]
+        return [
+            enter(deadline, 0, fire, (key,)) for key, deadline in enumerate(deadlines)
+        ]
 
     def cancel(self, handles: Sequence[sched.Event]) -> None:
         for handle in handles:
@@ -253,8 +269,9 @@ PEERS: tuple[type[Peer], ...] = (
 
 LAZY = "lazy: the heap keeps the entry"
 NOTES = {
-    ("insert", BASELINE): "os.makedev: 2 ints, the result kept",
-    ("cancel", BASELINE): "os.major: 1 int, in random memory",
+    ("insert", BASELINE): TWO_INTS_NOTE,
+    ("cancel", BASELINE): ONE_INT_NOTE,
+    ("next_due", BASELINE): NO_INTS_NOTE,
     ("cancel", Heapq.name): LAZY,
     ("cancel", Asyncio.name): LAZY,
     ("cancel", Sched.name): f"O(n); {SCHED_CANCELS} of them",
@@ -279,14 +296,16 @@ def measure(
         rounds = 7 if n <= 10_000 else 5 if n <= 100_000 else 3
     group = f"wheel, {n:,} timers"
     peers = [peer for peer in PEERS if peer is not Sched or n <= SCHED_TIMERS_MAX]
-    delays = delays_of(n)
+    deadlines = deadlines_of(n)
     figures: dict[tuple[str, str], list[float]] = {}
     for turn in range(rounds):
-        measured = _baseline_ns(delays)
+        measured = _baseline_ns(deadlines)
         for peer in peers:
             progress(f"{group}: round {turn + 1} of {rounds}, {peer.name}")
-            measured |= _times_ns(peer, delays)
-        measured |= _idle_calls_ns(delays)
+            measured |= _times_ns(peer, deadlines)
+        progress(f"{group}: round {turn + 1} of {rounds}, the wheel's other calls")
+        measured |= _idle_calls_ns(deadlines)
+        measured |= _other_loads_ns(n)
         for rival, figure in measured.items():
             figures.setdefault(rival, []).append(figure)
     rows = [
@@ -300,13 +319,13 @@ def measure(
     return rows
 
 
-def delays_of(n: int) -> array[int]:
-    """Return the delays that every peer gets, the same on every machine.
+def deadlines_of(n: int) -> array[int]:
+    """Return the deadlines, in ms, that every peer gets, the same on every machine.
 
     An array, so that each read makes a new int, as computing a deadline does.
     """
     rng = random.Random(n)
-    return array("q", (rng.randrange(1, HOUR_MS) for _ in range(n)))
+    return array("q", (START_MS + rng.randrange(1, HOUR_MS) for _ in range(n)))
 
 
 def cpu_ns(operation: Callable[..., Result], *arguments: object) -> tuple[int, Result]:
@@ -321,12 +340,12 @@ def cpu_ns(operation: Callable[..., Result], *arguments: object) -> tuple[int, R
         gc.enable()
 
 
-def _times_ns(peer: type[Peer], delays: array[int]) -> Times:
-    n = len(delays)
+def _times_ns(peer: type[Peer], deadlines: array[int]) -> Times:
+    n = len(deadlines)
     insert, cancel, expire = ((name, peer.name) for name in peer.operations)
     times: Times = {}
     with closing(peer()) as ours:
-        took, handles = cpu_ns(ours.insert, delays)
+        took, handles = cpu_ns(ours.insert, deadlines)
         times[insert] = took / n
         chosen = in_random_order(handles, most=peer.cancels_max)
         del handles
@@ -338,7 +357,7 @@ def _times_ns(peer: type[Peer], delays: array[int]) -> Times:
             assert fired == 0, f"{peer.name} fired {fired} cancelled timers"
         del chosen
     with closing(peer()) as ours:
-        ours.insert(delays)
+        ours.insert(deadlines)
         took, fired = cpu_ns(ours.expire)
         times[expire] = took / n
         assert fired == n, f"{peer.name} fired {fired} of {n} timers"
@@ -353,28 +372,33 @@ def in_random_order(handles: Any, *, most: int) -> Any:
     return array("q", chosen) if isinstance(handles, array) else chosen
 
 
-def _baseline_ns(delays: array[int]) -> Times:
-    n = len(delays)
-    two_ints, one_int = os.makedev, os.major
+def _baseline_ns(deadlines: array[int]) -> Times:
+    n = len(deadlines)
+    two_ints, one_int, no_ints = TWO_INTS, ONE_INT, NO_INTS
     handles = in_random_order([(1 << 32) + key for key in range(n)], most=n)
 
     def call_with_two() -> None:
-        _ = [two_ints(delay, key) for key, delay in enumerate(delays)]
+        _ = [two_ints(deadline, key) for key, deadline in enumerate(deadlines)]
 
     def call_with_one() -> None:
         for handle in handles:
             one_int(handle)
 
+    def call_with_none() -> None:
+        for _ in range(IDLE_CALLS):
+            no_ints()
+
     return {
         ("insert", BASELINE): cpu_ns(call_with_two)[0] / n,
         ("cancel", BASELINE): cpu_ns(call_with_one)[0] / n,
+        ("next_due", BASELINE): cpu_ns(call_with_none)[0] / IDLE_CALLS,
     }
 
 
-def _idle_calls_ns(delays: array[int]) -> Times:
+def _idle_calls_ns(deadlines: array[int]) -> Times:
     """Measure the calls that a tick thread makes when there is nothing to do."""
-    wheel = TimerWheel()
-    wheel.insert_many(delays, array("q", range(len(delays))))
+    wheel = TimerWheel(START_MS)
+    wheel.insert_many(deadlines, array("q", range(len(deadlines))))
     now = wheel.now_tick
 
     def ask() -> None:
@@ -388,6 +412,25 @@ def _idle_calls_ns(delays: array[int]) -> Times:
     return {
         ("next_due", SingleWheel.name): cpu_ns(ask)[0] / IDLE_CALLS,
         ("advance, nothing due", SingleWheel.name): cpu_ns(advance)[0] / IDLE_CALLS,
+    }
+
+
+def _other_loads_ns(n: int) -> Times:
+    """Measure the wheel with delays of every size, and where places are used again."""
+    rng = random.Random(n)
+    decades = math.log(JUMP_MS)
+    delays = (int(math.exp(rng.random() * decades)) for _ in range(n))
+    deadlines = array("q", (START_MS + delay for delay in delays))
+    keys, out = array("q", range(n)), array("q", bytes(8 * n))
+    wheel = TimerWheel(START_MS)
+    handles = wheel.insert_many(deadlines, keys)
+    wheel.cancel_many(in_random_order(handles, most=n))
+    again, _ = cpu_ns(wheel.insert_many, deadlines, keys)
+    jump, fired = cpu_ns(wheel.advance_into, START_MS + JUMP_MS, out)
+    assert fired == n, f"{fired} of {n} timers fired"
+    return {
+        ("insert_many, places used before", SingleWheel.name): again / n,
+        ("jump of 30 days, all due", SingleWheel.name): jump / n,
     }
 
 
@@ -420,21 +463,21 @@ def _in_a_child(
 
 def resident_bytes_of(peer: type[Peer], n: int) -> int:
     """Return by how much n pending timers make this process grow."""
-    delays = delays_of(n)
+    deadlines = deadlines_of(n)
     with closing(peer()) as ours:
         before = resident_bytes()
         # Piecemeal, for a million handles given out and freed again leave holes.
         for start in range(0, n, 1_000):
-            ours.insert(delays[start : start + 1_000])
+            ours.insert(deadlines[start : start + 1_000])
         return resident_bytes() - before
 
 
 def resident_bytes_after_cancels_of(peer: type[Peer], n: int) -> int:
     """Return what is left of that growth when all have been cancelled, none expired."""
-    delays = delays_of(n)
+    deadlines = deadlines_of(n)
     with closing(peer()) as ours:
         before = resident_bytes()
-        ours.cancel(in_random_order(ours.insert(delays), most=n))
+        ours.cancel(in_random_order(ours.insert(deadlines), most=n))
         return resident_bytes() - before
 
 

@@ -6,7 +6,9 @@ the right value. Deadlines are in ticks; `now` is the wheel's, 0 at the start.
 
 from __future__ import annotations
 
+import copy
 import ctypes
+import pickle
 import random
 import subprocess
 import sys
@@ -16,17 +18,17 @@ from itertools import pairwise
 
 import pytest
 
-from timingwheel import wheel
+from tests.wheel_bodies import WHEELS
 from timingwheel.errors import ArgumentError, DeadlineError, TimingWheelError
-from timingwheel.wheel import DEADLINE_MAX, SLOTS, TimerWheel
+from timingwheel.wheel import SLOTS, TimerWheel
+from timingwheel.wheel_arguments import DEADLINE_MAX
 
-WHEELS = [wheel.TimerWheel]
 MakeWheel = Callable[..., TimerWheel]
 
 DAY_MS = 86_400_000
 
 
-@pytest.fixture(params=WHEELS, ids=lambda body: body.__module__)
+@pytest.fixture(params=WHEELS)
 def make_wheel(request: pytest.FixtureRequest) -> MakeWheel:
     made: MakeWheel = request.param
     return made
@@ -808,6 +810,10 @@ def test_an_integer_that_is_no_handle_cancels_nothing(
             assert wheel.cancel(other) is False
     for index in range(1, 70):
         assert wheel.cancel(live + index) is False
+    # Nor is one that is a handle but for a bit that no handle has.
+    high = [live + 2**60, live + 2**62, live - 2**63]
+    assert not any(map(wheel.cancel, high))
+    assert wheel.cancel_many(int64s(high)) == 0
     assert len(wheel) == 1
     wheel.check()
 
@@ -1123,6 +1129,9 @@ def test_other_integer_types_are_taken_for_what_they_stand_for(
     wheel = make_wheel(OtherInteger(5))
 
     wheel.insert(OtherInteger(7), OtherInteger(70))  # type: ignore[arg-type]
+    gone = wheel.insert(OtherInteger(6), OtherInteger(60))  # type: ignore[arg-type]
+    assert wheel.cancel(OtherInteger(gone + 2**80)) is False  # type: ignore[arg-type]
+    assert wheel.cancel(OtherInteger(gone)) is True  # type: ignore[arg-type]
     assert wheel.next_due() == 7
     keys = wheel.advance(OtherInteger(7), OtherInteger(1))  # type: ignore[arg-type]
     assert keys == [70]
@@ -1220,6 +1229,57 @@ def test_a_wheel_says_what_it_is(make_wheel: MakeWheel) -> None:
     wheel.insert(20, 1)
 
     assert repr(wheel) == "<TimerWheel at tick 12, 1 timers>"
+
+
+@pytest.mark.parametrize("copying", [copy.copy, copy.deepcopy, pickle.dumps])
+def test_a_wheel_is_not_copied_for_its_handles_would_be_good_for_one_only(
+    make_wheel: MakeWheel, copying: Callable[[object], object]
+) -> None:
+    with pytest.raises(TypeError, match="TimerWheel"):
+        copying(make_wheel())
+
+
+def test_a_wheel_that_is_started_anew_is_empty(make_wheel: MakeWheel) -> None:
+    wheel = make_wheel(5)
+    stale = wheel.insert(10, 1)
+    wheel.insert(-10, 1)
+
+    wheel.__init__(7)  # type: ignore[misc]
+
+    assert wheel.now_tick == 7
+    assert len(wheel) == 0
+    assert wheel.cancel(stale) is False
+    assert wheel.advance(DEADLINE_MAX) == []
+    wheel.check()
+
+
+def test_a_subclass_can_add_to_a_wheel(make_wheel: MakeWheel) -> None:
+    class Named(make_wheel):  # type: ignore[misc,valid-type]
+        def __init__(self, name: str) -> None:
+            super().__init__(40)
+            self.name = name
+
+    wheel = Named("a")
+    wheel.insert(41, 1)
+
+    assert repr(wheel) == "<Named at tick 40, 1 timers>"
+    assert wheel.advance(41) == [1]
+
+
+@pytest.mark.parametrize("tick", [-(2**63), -(2**63) - 1, -(2**90)])
+def test_before_all_ticks_nothing_is_due(make_wheel: MakeWheel, tick: int) -> None:
+    wheel = make_wheel()
+    wheel.insert(-(2**63), 1)
+    out = int64s([0])
+
+    expected = [1] if tick == -(2**63) else []
+    assert wheel.advance(tick, 2**80) == expected
+    assert wheel.advance_into(tick, out) == 0
+    assert len(wheel) == 1 - len(expected)
+    with pytest.raises(ArgumentError, match="max_fire"):
+        wheel.advance(tick, -(2**80))
+    assert wheel.now_tick == 0
+    wheel.check()
 
 
 # --------------------------------------------------------------- long and random programs

@@ -1,7 +1,6 @@
 """A durable timer engine and job scheduler: a timing wheel on a write-ahead log."""
 
-from typing import Final
-
+from timingwheel.bodies import COMPILED, TimerWheel
 from timingwheel.clock import Clock, Reading, SystemClock
 from timingwheel.engine.asyncio_engine import AsyncTimerEngine
 from timingwheel.engine.engine import TimerEngine
@@ -44,7 +43,6 @@ from timingwheel.scheduler.scheduler import Scheduler
 from timingwheel.scheduler.tasks import Call, Task
 from timingwheel.stores.history_errors import HistoryError
 from timingwheel.stores.history_retention import Retention
-from timingwheel.wheel import TimerWheel
 from wal.errors import (
     CommitUnknownError,
     DiskFullError,
@@ -115,6 +113,3 @@ __all__ = [
     "WalError",
     "every",
 ]
-
-COMPILED: Final = False
-"""Whether the compiled wheel serves; without it the pure-Python one does."""

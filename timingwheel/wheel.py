@@ -45,43 +45,40 @@ sort by deadline gives the same order in about half the time.
 
 from __future__ import annotations
 
-import sys
 from array import array
 from collections import deque
 from collections.abc import Iterator
 from heapq import heapify, heappop, heappush
-from operator import index as as_int
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NoReturn
 
-from timingwheel.errors import ArgumentError, DeadlineError, TimingWheelError
+from timingwheel.wheel_arguments import (
+    DEADLINE_MAX,
+    GENERATION_BITS,
+    INDEX_BITS,
+    TIMERS_MAX,
+    as_int,
+    budget,
+    insert_refusal,
+    int64_out,
+    int64_view,
+    length_refusal,
+    present,
+    start,
+    too_many,
+)
 
 if TYPE_CHECKING:
     from _typeshed import ReadableBuffer, WriteableBuffer
 
-__all__ = [
-    "DEADLINE_MAX",
-    "GENERATION_BITS",
-    "INDEX_BITS",
-    "LEVELS",
-    "SLOTS",
-    "SLOT_BITS",
-    "TIMERS_MAX",
-    "TimerWheel",
-]
+__all__ = ["LEVELS", "SLOTS", "SLOT_BITS", "TimerWheel"]
 
 SLOT_BITS = 8
 SLOTS = 1 << SLOT_BITS
 SLOT_MASK = SLOTS - 1
 LEVELS = 8  # 8 levels of 8 bits hold every difference of two 63-bit ticks
 
-DEADLINE_MAX = (1 << 63) - 1
-INT64_MIN = -(1 << 63)
-
-INDEX_BITS = 32
-GENERATION_BITS = 28  # so that a handle stays below 2**60: two digits of a CPython int
 INDEX_MASK = (1 << INDEX_BITS) - 1
 NEXT_GENERATION = 1 << INDEX_BITS
-TIMERS_MAX = INDEX_MASK
 
 # No handle: what the table says of an index without a tenant. As a handle it would name
 # index 2**32 - 1, which TIMERS_MAX keeps from existing.
@@ -89,7 +86,6 @@ FREE = -1
 
 GROWTH_MIN = 64
 SWEEP_SLACK = 256  # dead entries that are always let be, so small wheels do not sweep
-UNLIMITED = sys.maxsize
 
 
 class TimerWheel:
@@ -143,13 +139,9 @@ class TimerWheel:
         generation_bits: int = GENERATION_BITS,
         timers_max: int = TIMERS_MAX,
     ) -> None:
-        now_tick = _int("now_tick", now_tick)
-        if not 0 <= now_tick <= DEADLINE_MAX:
-            raise DeadlineError("now_tick", now_tick, "pass a tick from 0 to 2**63 - 1")
-        if not 1 <= generation_bits <= GENERATION_BITS:
-            raise ArgumentError("generation_bits", generation_bits, "pass 1 to 28")
-        if not 1 <= timers_max <= TIMERS_MAX:
-            raise ArgumentError("timers_max", timers_max, "pass 1 to 2**32 - 1")
+        now_tick, generation_bits, timers_max = start(
+            now_tick, generation_bits, timers_max
+        )
         self._now = now_tick
         # The cursor lags behind `now` only while a budget has cut an advance short.
         self._cursor = now_tick
@@ -176,6 +168,10 @@ class TimerWheel:
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} at tick {self._now}, {self._live} timers>"
+
+    def __reduce__(self) -> NoReturn:
+        """Refuse to be pickled or copied: a wheel is made anew from its timers."""
+        raise TypeError(f"cannot pickle {type(self).__name__!r} object")
 
     @property
     def now_tick(self) -> int:
@@ -215,7 +211,7 @@ class TimerWheel:
             self._keys[index] = key
             self._deadlines[index] = deadline_tick
         except (OverflowError, TypeError):
-            raise _refusal(deadline_tick, key) from None
+            raise insert_refusal(deadline_tick, key) from None
         self._free.pop()
         self._handles[index] = handle
         # Read back, the deadline is a plain int whatever integer type was passed.
@@ -245,7 +241,7 @@ class TimerWheel:
         except IndexError:
             return False
         except TypeError:
-            raise TypeError(f"handle must be an int, not {handle!r}") from None
+            return self.cancel(as_int("handle", handle))
         if tenant != handle:
             return False
         self._handles[index] = FREE
@@ -283,12 +279,7 @@ class TimerWheel:
             at most 7 times in its life; nothing for the ticks in between. With a budget,
             no more slots are detached than it needs.
         """
-        now_tick = _int("now_tick", now_tick)
-        if now_tick > DEADLINE_MAX:
-            raise DeadlineError("now_tick", now_tick, "ticks end at 2**63 - 1")
-        max_fire = UNLIMITED if max_fire is None else _int("max_fire", max_fire)
-        if max_fire < 0:
-            raise ArgumentError("max_fire", max_fire, "pass 0 or more, or None for all")
+        now_tick, max_fire = present(now_tick), budget(max_fire)
         self._now = max(self._now, now_tick)
         fired: list[int] = []
         while True:
@@ -349,8 +340,7 @@ class TimerWheel:
         new_keys = _int64s("keys", keys)
         count = len(new_ticks)
         if len(new_keys) != count:
-            fix = f"pass as many as deadlines ({count})"
-            raise ArgumentError("len(keys)", len(new_keys), fix)
+            raise length_refusal(len(new_keys), count)
         if len(self._free) < count:
             self._grow(count - len(self._free))
         new = self._free[len(self._free) - count :]
@@ -424,9 +414,7 @@ class TimerWheel:
 
         Cost: as advance.
         """
-        view = _int64_view("out", out)
-        if view.readonly:
-            raise ArgumentError("out", out, "pass a buffer that can be written to")
+        view = int64_out("out", out)
         fired = array("q", self.advance(now_tick, len(view)))
         if fired:  # else `out` may be empty, which cannot be cast
             view.cast("B")[: len(fired) * view.itemsize] = fired.tobytes()
@@ -454,10 +442,8 @@ class TimerWheel:
         size = len(self._handles)
         room = self._timers_max - size
         if count > room:
-            raise TimingWheelError(
-                f"the wheel is full: {self._live} timers are pending, {size} of "
-                f"timers_max={self._timers_max} indexes are made, {count} more are "
-                "needed; cancel timers, or open a wheel with a higher timers_max"
+            raise too_many(
+                count, pending=self._live, made=size, timers_max=self._timers_max
             )
         # By an eighth, as arrays do: O(1) amortised and little memory ahead of need.
         new = min(room, max(count, size >> 3, GROWTH_MIN))
@@ -705,43 +691,8 @@ def _set_bits(bits: int) -> Iterator[int]:
         bits ^= lowest_bit
 
 
-def _int(name: str, value: int) -> int:
-    try:
-        return as_int(value)
-    except TypeError:
-        raise TypeError(f"{name} must be an int, not {value!r}") from None
-
-
-def _refusal(deadline_tick: int, key: int) -> Exception:
-    """Return the error for an insert whose arguments are not both int64."""
-    deadline_tick, key = _int("deadline_tick", deadline_tick), _int("key", key)
-    if not INT64_MIN <= deadline_tick <= DEADLINE_MAX:
-        fix = f"pass a tick from -2**63 to 2**63 - 1 ({DEADLINE_MAX})"
-        return DeadlineError("deadline_tick", deadline_tick, fix)
-    return ArgumentError("key", key, "pass an int64, -2**63 to 2**63 - 1")
-
-
 def _int64s(name: str, buffer: ReadableBuffer) -> array[int]:
     # A copy costs little, and needs no Python object per item as tolist() does.
     items = array("q")
-    items.frombytes(_int64_view(name, buffer).tobytes())
+    items.frombytes(int64_view(name, buffer).tobytes())
     return items
-
-
-def _int64_view(name: str, buffer: ReadableBuffer) -> memoryview:
-    """Return a view of a buffer that holds int64, or raise and name the argument."""
-    try:
-        view = memoryview(buffer)
-    except TypeError:
-        raise TypeError(
-            f"{name} must be a buffer of int64, such as array('q', [...]) or a NumPy "
-            f"int64 array, not {type(buffer).__name__}"
-        ) from None
-    native = "@=<" if sys.byteorder == "little" else "@=>"
-    # "l" too: it is what NumPy says for int64 where C's long has 8 bytes.
-    if view.format.lstrip(native) not in ("q", "l") or view.itemsize != 8:
-        fix = "pass signed 64-bit items, such as array('q')"
-        raise ArgumentError(f"the item format of {name}", view.format, fix)
-    if view.ndim != 1 or not view.contiguous:
-        raise ArgumentError(name, buffer, "pass a contiguous one-dimensional buffer")
-    return view

@@ -22,10 +22,9 @@ from hypothesis.stateful import (
 )
 from sortedcontainers import SortedDict
 
-from timingwheel import wheel
-from timingwheel.wheel import DEADLINE_MAX, INT64_MIN, TimerWheel
-
-WHEELS = [wheel.TimerWheel]
+from tests.wheel_bodies import WHEELS
+from timingwheel.wheel import TimerWheel
+from timingwheel.wheel_arguments import DEADLINE_MAX, INT64_MIN
 
 
 class Oracle:
@@ -209,7 +208,7 @@ class WheelMachine(RuleBasedStateMachine):
             self.wheel.check()
 
 
-@pytest.mark.parametrize("body", WHEELS, ids=lambda body: body.__module__)
+@pytest.mark.parametrize("body", WHEELS)
 def test_random_programs_agree_with_a_sorted_list(body: type[TimerWheel]) -> None:
     machine = type("Machine", (WheelMachine,), {"body": body})
     run_state_machine_as_test(machine, settings=settings(stateful_step_count=60))

@@ -17,9 +17,9 @@ from typing import Final
 
 from sortedcontainers import SortedDict
 
+from timingwheel.bodies import TimerWheel
 from timingwheel.clock import Reading
 from timingwheel.engine.records import Base
-from timingwheel.wheel import TimerWheel
 
 TICK_BITS: Final = 16
 TICK_NS: Final = 1 << TICK_BITS
