@@ -114,6 +114,9 @@ class EngineCore:
         """One for each request that waits for the lock."""
         self._letting_pass = 0
         self.replayed_bytes = 0
+        self.applied_lsn = 0
+        """Of the last record applied. A commit that another leads can make records
+        durable that are appended and not applied yet."""
         self.before_drop: Callable[[int], object] = lambda _: None
         """Called with the LSN that a snapshot reaches before log is dropped for it:
         an owner that keeps records elsewhere waits here until they are there."""
@@ -188,7 +191,7 @@ class EngineCore:
         try:
             self._log.make_room(urgent=urgent)
         except (LogFailedError, LogClosedError) as error:
-            raise _in_engine_words(error) from error
+            raise self._in_engine_words(error) from error
 
     def submit_each(
         self, decides: Iterable[Callable[[int], list[bytes]]], *, urgent: bool = False
@@ -245,7 +248,7 @@ class EngineCore:
         try:
             self._log.admit()
         except (LogFailedError, LogClosedError) as error:
-            raise _in_engine_words(error) from error
+            raise self._in_engine_words(error) from error
 
     @property
     def congested(self) -> bool:
@@ -261,11 +264,28 @@ class EngineCore:
         try:
             self._log.commit(lsn)
         except (LogFailedError, LogClosedError) as error:
-            raise _in_engine_words(error) from error
+            raise self._in_engine_words(error) from error
+
+    def sync(self, lsn: int) -> None:
+        """Return when the records up to `lsn` are on the disk, whatever `commit` promises.
+
+        Raises:
+            CommitUnknownError: the disk failed before they were.
+        """
+        if not isinstance(self._log, Log):
+            self._log.commit(lsn)
+            return
+        try:
+            self._log.sync(lsn)
+        except (LogFailedError, LogClosedError) as error:
+            raise self._in_engine_words(error) from error
 
     def commit_soon(self, lsn: int) -> None:
         """Have the log's own thread commit, and return at once."""
-        self._log.commit_soon(lsn)
+        try:
+            self._log.commit_soon(lsn)
+        except (LogFailedError, LogClosedError) as error:
+            raise self._in_engine_words(error) from error
 
     # -- the tick ---------------------------------------------------------------------
 
@@ -434,7 +454,7 @@ class EngineCore:
                 writer.abandon()
                 raise
         except (LogFailedError, LogClosedError) as error:
-            raise _in_engine_words(error) from error
+            raise self._in_engine_words(error) from error
         return info
 
     # -- recovery ---------------------------------------------------------------------
@@ -458,8 +478,19 @@ class EngineCore:
             back_ns = reading.wall_ns - last_wall_ns
             self._append([clock_stepped(state.steps_ns + back_ns)], urgent=True)
             last_wall_ns = reading.wall_ns
+        self.applied_lsn = log.appended_lsn
         state.begin(reading, last_wall_ns=last_wall_ns, on_insert=self._wake_if_earlier)
         log.commit(log.appended_lsn)
+
+    def _in_engine_words(
+        self, error: LogFailedError | LogClosedError
+    ) -> TimingWheelError:
+        """Return what the log refused as an error of the engine."""
+        if self._closed is not None:
+            return EngineClosedError(self._closed)
+        if isinstance(error, LogFailedError):
+            return EngineFailedError(_FAILED)
+        return EngineClosedError(CLOSED)
 
     # -- append and apply -------------------------------------------------------------
 
@@ -468,8 +499,9 @@ class EngineCore:
         try:
             first = self._log.append_group(body, len(events), urgent=urgent)
         except (LogFailedError, LogClosedError) as error:
-            raise _in_engine_words(error) from error
+            raise self._in_engine_words(error) from error
         self.state.apply(first, events)
+        self.applied_lsn = first + len(events) - 1
 
     # -- the tick, inside ---------------------------------------------------------------
 
@@ -549,13 +581,6 @@ _FORKED: Final = (
     "this process is a fork of the engine's owner and may not use it: open the engine "
     "after forking, or talk to the parent"
 )
-
-
-def _in_engine_words(error: LogFailedError | LogClosedError) -> TimingWheelError:
-    """Return what the log refused as an error of the engine."""
-    if isinstance(error, LogFailedError):
-        return EngineFailedError(_FAILED)
-    return EngineClosedError(CLOSED)
 
 
 _open_cores: weakref.WeakSet[EngineCore] = weakref.WeakSet()

@@ -1,4 +1,4 @@
-"""What people do to jobs and runs: pause, resume, change, cancel, run by hand, retry."""
+"""What people do to jobs: pause, resume, change, cancel, run by hand, rebind."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 import msgspec
 
-from timingwheel.jobs.errors import RevisionConflictError, RunStateError
+from timingwheel.jobs.errors import RevisionConflictError
 from timingwheel.jobs.model import (
     Job,
     JobState,
@@ -33,10 +33,9 @@ from timingwheel.jobs.store import (
 from timingwheel.stores.decision import Decision
 from timingwheel.stores.ending import cancelled, finish_run, settle_job
 from timingwheel.stores.firing import carry_out, job_schedule
-from timingwheel.stores.history_entries import HistoryRun
 from timingwheel.stores.outcomes import give_back
 from timingwheel.stores.putting import follows_each, redefine
-from timingwheel.stores.records import Kind, LiveRun, encode, record
+from timingwheel.stores.records import LiveRun
 
 replace = msgspec.structs.replace
 
@@ -265,83 +264,6 @@ def create_runs(
         )
         made.append(decision.new_run(replace(run, state=RunState.READY)).run)
     return made
-
-
-def retry(decision: Decision, dead: HistoryRun, job: Job | None) -> Run:
-    """Make a failed or lost run ready again, under its identity.
-
-    Args:
-        decision: the group.
-        dead: the run as the history has it.
-        job: its job, live or from the history.
-
-    Raises:
-        RunStateError: it is neither failed nor lost.
-    """
-    run = dead.run
-    if run.state not in (RunState.FAILED, RunState.LOST):
-        raise RunStateError(run.id, run.state, "only a failed or lost run is retried")
-    live_job = decision.job(run.job_id)
-    if live_job is not None and live_job.state is JobState.CANCELLED:
-        job, live_job = live_job, None  # another run of it goes on
-    if live_job is None:
-        assert job is not None, "a run that is kept has a job that is kept"
-        decision.save_job(
-            replace(job, state=JobState.ACTIVE, next_ns=None, payload=dead.payload)
-        )
-    decision.events.append(bytes((Kind.RUN_REVIVED,)) + encode(run.id))
-    ready = replace(
-        run,
-        state=RunState.READY,
-        due_ns=decision.now.wall_ns,
-        ended_ns=None,
-        discarded=False,
-        lost=0,
-    )
-    live = LiveRun(
-        run=ready,
-        seq=decision.next_lsn,
-        uncounted=run.attempts,
-        revived=True,
-        payload=dead.payload,
-        policy=dead.policy,
-    )
-    decision.save_run(live)
-    return ready
-
-
-def discard_waiting(decision: Decision, live: LiveRun) -> Run:
-    """End a run that waits for a retry.
-
-    Raises:
-        RunStateError: it waits for none.
-    """
-    if live.run.state is not RunState.RETRYING:
-        raise RunStateError(
-            live.run.id, live.run.state, "cancel its job, or wait until it has failed"
-        )
-    run = replace(
-        live.run,
-        state=RunState.FAILED,
-        discarded=True,
-        ended_ns=decision.now.wall_ns,
-    )
-    finish_run(decision, live, run)
-    return run
-
-
-def discard_dead(decision: Decision, dead: HistoryRun) -> Run:
-    """Take a run off the dead-letter list; it stays failed.
-
-    Raises:
-        RunStateError: it is not on it.
-    """
-    run = dead.run
-    if run.state not in (RunState.FAILED, RunState.LOST):
-        raise RunStateError(run.id, run.state, "only a failed or lost run is discarded")
-    run = replace(run, discarded=True)
-    decision.events.append(record(Kind.RUN_ENDED, replace(dead, run=run)))
-    return run
 
 
 def rebind(decision: Decision, job: Job, task: str, *, rng: random.Random) -> None:

@@ -106,7 +106,6 @@ class Claiming:
         self._starts_at = dict(self._rates)
         self._by_queue = Counter(self._state.running_by_queue)
         self._by_cap = Counter(self._state.running_by_cap)
-        self._state.news = False
         self._state.ready.pick(self._judge, tasks=self._tasks, is_open=self._is_open)
         self.runs_once = any(
             pick.policy.delivery is Delivery.AT_MOST_ONCE for pick in self._picked

@@ -8,6 +8,8 @@ applied.
 
 from __future__ import annotations
 
+from typing import Final
+
 import msgspec
 
 from timingwheel.engine.timeline import Now
@@ -16,6 +18,7 @@ from timingwheel.jobs.model import (
     Job,
     JobId,
     JobState,
+    Payload,
     Run,
     RunState,
     SkipRange,
@@ -26,10 +29,29 @@ from timingwheel.jobs.store import Request
 from timingwheel.jobs.triggers import AfterJobs
 from timingwheel.stores.entries import RunKey
 from timingwheel.stores.history_entries import HistoryRun
+from timingwheel.stores.history_queries import DEAD
 from timingwheel.stores.records import Kind, LiveRun, record
 from timingwheel.stores.state import StoreState
 
-Identity = tuple[JobId, int, int]
+NO_PAYLOAD: Final = Payload(b"")
+
+
+class _Count:
+    """How many runs of a job are active, and how many wait for one to end."""
+
+    __slots__ = ("active", "behind")
+
+    def __init__(self) -> None:
+        self.active = 0
+        self.behind = 0
+
+    def add(self, live: LiveRun, times: int) -> None:
+        """Count a run, or with -1 count it no more."""
+        state = live.run.state
+        if state in ACTIVE or (state is RunState.PLANNED and not live.behind):
+            self.active += times
+        if live.behind:
+            self.behind += times
 
 
 class Decision:
@@ -51,6 +73,7 @@ class Decision:
         self._jobs: dict[JobId, Job | None] = {}
         self._dependents: dict[str, set[JobId]] = {}
         self._runs: dict[JobId, dict[RunKey, LiveRun | None]] = {}
+        self._counts: dict[JobId, _Count] = {}
 
     @property
     def next_lsn(self) -> int:
@@ -94,14 +117,37 @@ class Decision:
         lives = [live for live in merged.values() if live is not None]
         return sorted(lives, key=lambda live: live.seq)
 
-    def active(self, job_id: JobId) -> list[LiveRun]:
-        """Return the runs that count as "still running"."""
-        return [
-            live
-            for live in self.runs(job_id)
-            if live.run.state in ACTIVE
-            or (live.run.state is RunState.PLANNED and not live.behind)
-        ]
+    def active_count(self, job_id: JobId) -> int:
+        """Return how many runs count as "still running". O(runs) at first, then O(1)."""
+        return self._count(job_id).active
+
+    def behind_count(self, job_id: JobId) -> int:
+        """Return how many wait for a former one to end. Cost: as active_count."""
+        return self._count(job_id).behind
+
+    def _count(self, job_id: JobId) -> _Count:
+        count = self._counts.get(job_id)
+        if count is None:
+            count = self._counts[job_id] = _Count()
+            for live in self.runs(job_id):
+                count.add(live, 1)
+        return count
+
+    def _set_run(self, live: LiveRun, value: LiveRun | None) -> None:
+        """Note what a run will be, and keep the counts of its job right."""
+        job_id, key = live.run.job_id, (live.run.nominal_ns, live.run.n)
+        runs = self._runs.setdefault(job_id, {})
+        count = self._counts.get(job_id)
+        if count is not None:
+            former = runs.get(key)
+            entry = self.state.jobs.get(job_id)
+            if key not in runs and entry is not None and key in entry.runs:
+                former = entry.runs[key].live
+            if former is not None:
+                count.add(former, -1)
+            if value is not None:
+                count.add(value, 1)
+        runs[key] = value
 
     def behind(self, job_id: JobId) -> list[LiveRun]:
         """Return the runs that wait for a former one to end."""
@@ -125,8 +171,7 @@ class Decision:
 
     def save_run(self, live: LiveRun) -> None:
         """A live run has this value now."""
-        run = live.run
-        self._runs.setdefault(run.job_id, {})[run.nominal_ns, run.n] = live
+        self._set_run(live, live)
         self.events.append(record(Kind.RUN_SAVED, live))
 
     def new_run(self, run: Run, **more: object) -> LiveRun:
@@ -154,11 +199,12 @@ class Decision:
         assert run.state in FINAL
         job = self.job(run.job_id)
         assert job is not None, "a live run belongs to a live job"
-        self._runs.setdefault(run.job_id, {})[run.nominal_ns, run.n] = None
+        self._set_run(live, None)
         value = HistoryRun(
             run=run,
             tags=job.tags,
-            payload=live.payload or job.payload,
+            # For a retry by hand. A cancel may end a thousand others, in one group.
+            payload=live.payload or job.payload if run.state in DEAD else NO_PAYLOAD,
             policy=live.policy or job.policy,
         )
         self.events.append(record(Kind.RUN_ENDED, value))

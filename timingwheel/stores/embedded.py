@@ -12,9 +12,11 @@ stores/owner.py the state that both share.
 
 from __future__ import annotations
 
+import itertools
 import os
 import random
 import threading
+from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from typing import Final, Self, Unpack
 
@@ -37,7 +39,6 @@ from timingwheel.jobs.model import (
     Run,
     RunId,
     SkipRange,
-    parse_run_id,
 )
 from timingwheel.jobs.store import (
     CancelResult,
@@ -60,12 +61,13 @@ from timingwheel.jobs.store import (
     Verdict,
 )
 from timingwheel.jobs.store import Running as RunningRule
-from timingwheel.stores import changing
+from timingwheel.stores import changing, dead_letters
 from timingwheel.stores.decision import Decision
 from timingwheel.stores.forecast import load_ahead
 from timingwheel.stores.history import History
 from timingwheel.stores.history_entries import HistoryRun
 from timingwheel.stores.history_retention import Retention
+from timingwheel.stores.identity import require_run_id
 from timingwheel.stores.listing import Listing
 from timingwheel.stores.owner import StoreOwner
 from timingwheel.stores.putting import put_all
@@ -79,6 +81,9 @@ from wal.snapshot import SnapshotInfo
 replace = msgspec.structs.replace
 
 HISTORY_NAME: Final = "history.db"
+REBIND_GROUP: Final = 32
+REBIND_BYTES: Final = 64 << 10
+"""Jobs, and bytes of records, that one group of a rebind holds at most, about."""
 
 _Path = str | os.PathLike[str] | FileSystem
 
@@ -204,11 +209,11 @@ class EmbeddedStore:
 
     def commit(self, ticket: Ticket) -> None:
         """Return when what the ticket stands for is durable."""
-        self._core.commit(ticket)
+        self._owner.commit(ticket)
 
     def commit_soon(self, ticket: Ticket) -> None:
         """Have it made durable without waiting."""
-        self._core.commit_soon(ticket)
+        self._owner.commit_soon(ticket)
 
     @property
     def report(self) -> Report | None:
@@ -227,14 +232,20 @@ class EmbeddedStore:
         """Make jobs, all or none of them; see JobStore."""
         self._core.admit()
         refs: list[JobRef] = []
-        past = self._owner.past(drafts)
+        with self._owner.remembering():
+            past = self._owner.past(drafts)
 
-        def decide(decision: Decision) -> None:
-            refs[:] = put_all(
-                decision, drafts, tag=self._owner.tag, if_exists=if_exists, past=past
-            )
+            def decide(decision: Decision) -> None:
+                refs[:] = put_all(
+                    decision,
+                    drafts,
+                    tag=self._owner.tag,
+                    if_exists=if_exists,
+                    past=past,
+                )
 
-        self._core.commit(self._owner.decide(decide))
+            ticket = self._owner.decide(decide)
+        self._owner.commit(ticket)
         return refs
 
     def get(self, job_id: JobId) -> Job | None:
@@ -303,7 +314,8 @@ class EmbeddedStore:
 
     def _has_begun(self, live: LiveRun) -> bool:
         running = self._state.running.get(live.token)
-        return running is not None and running.begun
+        # Without an entry it is a plain job's, which ran when the last process died.
+        return running is None or running.begun
 
     def hold(
         self, job_id: JobId, pause: Pause, *, running: RunningRule = "leave"
@@ -345,18 +357,24 @@ class EmbeddedStore:
 
     def create_runs(self, job_id: JobId, runs: Sequence[NewRun]) -> list[Run]:
         """Create runs by hand; see JobStore."""
-        self._owner.flush()
-        kept: dict[int, int] = {}
-        for nominal_ns, n in self._history.planned(job_id):
-            kept[nominal_ns] = max(kept.get(nominal_ns, -1), n)
-        made: list[Run] = []
+        while True:
+            looked_lsn = self._owner.flush()
+            kept: dict[int, int] = {}
+            for nominal_ns, n in self._history.planned(job_id):
+                kept[nominal_ns] = max(kept.get(nominal_ns, -1), n)
+            made: list[Run] | None = None
 
-        def decide(decision: Decision) -> None:
-            job = self._owner.live_job(decision, job_id)
-            made[:] = changing.create_runs(decision, job, runs, kept=kept)
+            def decide(
+                decision: Decision, lsn: int = looked_lsn, kept: dict[int, int] = kept
+            ) -> None:
+                nonlocal made
+                job = self._owner.live_job(decision, job_id)
+                if not self._owner.has_ended_since(job_id, lsn):
+                    made = changing.create_runs(decision, job, runs, kept=kept)
 
-        self._owner.transact(decide)
-        return made
+            self._owner.transact(decide)
+            if made is not None:
+                return made
 
     def planned(self, job_id: JobId) -> list[tuple[int, int]]:
         """Return (nominal_ns, n) of every run of a job that is kept."""
@@ -367,26 +385,42 @@ class EmbeddedStore:
 
     def rebind(self, old: str, new: str) -> int:
         """Give the jobs of one task to another; see JobStore."""
+        self._core.require_alive()
+        with self._core.lock:  # for the copy alone
+            entries = list(self._state.jobs.values())
+        todo = deque(entry.job.id for entry in entries if entry.job.task == old)
+        for rows in self._read.walk_plain():
+            todo.extend(row.job_id for row in rows if row.plain.t == old)
         count = 0
+        while todo:
+            # Groups of a bounded size: all jobs of a task may fit into none, nor may the
+            # lock be held for all.
+            done = moved = 0
 
-        def decide(decision: Decision) -> None:
-            nonlocal count
-            for row in self._read.plain_rows():
-                if row.plain.t == old:
-                    self._owner.live_job(decision, row.job_id)
-            live = [entry.job for entry in self._state.jobs.values()]
-            jobs = [
-                job
-                for job in live
-                if job.task == old and job.state is not JobState.CANCELLED
-            ]
-            jobs += decision.touched_jobs()
-            for job in jobs:
-                changing.rebind(decision, job, new, rng=self._rng)
-            count = len(jobs)
+            def decide(decision: Decision) -> None:
+                nonlocal done, moved
+                done = moved = 0
+                for job_id in itertools.islice(todo, REBIND_GROUP):
+                    done += 1
+                    moved += self._rebind(decision, job_id, old, new=new)
+                    if sum(map(len, decision.events)) > REBIND_BYTES:
+                        return
 
-        self._owner.transact(decide)
+            self._owner.transact(decide)
+            count += moved
+            for _ in range(done):
+                todo.popleft()
         return count
+
+    def _rebind(self, decision: Decision, job_id: JobId, old: str, *, new: str) -> bool:
+        job = decision.job(job_id)
+        if job is None and self._read.plain_row(job_id) is None:
+            return False  # it has ended meanwhile
+        if job is not None and (job.state is JobState.CANCELLED or job.task != old):
+            return False
+        job = self._owner.live_job(decision, job_id)
+        changing.rebind(decision, job, new, rng=self._rng)
+        return True
 
     def quarantine(self, job_id: JobId, fault: str) -> None:
         """Set a job aside whose payload cannot be understood; its bytes are kept."""
@@ -428,41 +462,51 @@ class EmbeddedStore:
 
     def retry(self, run_id: RunId) -> Run:
         """Make a failed or lost run ready again; see JobStore."""
-        self._owner.flush()
-        dead = self._dead(run_id)
-        job = self._history.job(dead.run.job_id)
         made: list[Run] = []
+        while not made:
+            looked_lsn = self._owner.flush()
+            dead = self._dead(run_id)
+            job = self._history.job(dead.run.job_id)
 
-        def decide(decision: Decision) -> None:
-            live = self._read.live_run(run_id)
-            if live is not None:  # somebody was quicker
-                made[:] = [live]
-                return
-            made[:] = [changing.retry(decision, dead, job)]
+            def decide(
+                decision: Decision,
+                lsn: int = looked_lsn,
+                dead: HistoryRun = dead,
+                job: Job | None = job,
+            ) -> None:
+                live = self._read.live_run(run_id)
+                if live is not None:  # somebody was quicker
+                    made[:] = [live]
+                elif not self._owner.has_ended_since(dead.run.job_id, lsn):
+                    made[:] = [dead_letters.retry(decision, dead, job)]
 
-        self._owner.transact(decide)
+            self._owner.transact(decide)
         return made[0]
 
     def discard(self, run_id: RunId) -> Run:
         """Take a run off the dead-letter list; see JobStore."""
-        self._owner.flush()
+        job_id, nominal_ns, n = require_run_id(run_id)
         made: list[Run] = []
-        with self._core.lock:
-            is_live = self._read.live_run(run_id) is not None
-        dead = None if is_live else self._dead(run_id)
+        while not made:
+            looked_lsn = self._owner.flush()
+            with self._core.lock:
+                is_live = self._read.live_run(run_id) is not None
+            dead = None if is_live else self._dead(run_id)
 
-        def decide(decision: Decision) -> None:
-            if dead is not None:
-                made[:] = [changing.discard_dead(decision, dead)]
-                return
-            job_id, nominal_ns, n = parse_run_id(run_id)
-            self._owner.live_job(decision, job_id)
-            live = decision.run(job_id, nominal_ns, n)
-            if live is None:
-                raise UnknownRunError("run", run_id, "it has ended: look again")
-            made[:] = [changing.discard_waiting(decision, live)]
+            def decide(
+                decision: Decision,
+                lsn: int = looked_lsn,
+                dead: HistoryRun | None = dead,
+            ) -> None:
+                if self._read.live_run(run_id) is not None:
+                    self._owner.live_job(decision, job_id)
+                    live = decision.run(job_id, nominal_ns, n)
+                    assert live is not None, "a live run belongs to a live job"
+                    made[:] = [dead_letters.discard_waiting(decision, live)]
+                elif dead is not None and not self._owner.has_ended_since(job_id, lsn):
+                    made[:] = [dead_letters.discard_dead(decision, dead)]
 
-        self._owner.transact(decide, urgent=True)
+            self._owner.transact(decide, urgent=True)
         return made[0]
 
     def _dead(self, run_id: RunId) -> HistoryRun:
@@ -589,7 +633,11 @@ class EmbeddedStore:
         self._serving.wait(until_ns)
 
     def add_listener(self, listener: Callable[[Sequence[Run]], None]) -> None:
-        """Call with runs that reached a final state, once that is durable."""
+        """Call with runs that reached a final state, once that is durable.
+
+        By whichever thread led the commit: the listener must be quick, must not raise, and
+        must not ask the store for anything.
+        """
         self._owner.add_listener(listener)
 
     def check(self) -> None:

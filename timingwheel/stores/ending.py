@@ -82,12 +82,12 @@ def cancelled(decision: Decision, live: LiveRun) -> Run:
 
 def release_behind(decision: Decision, job_id: JobId) -> None:
     """Let runs go that waited for a former one of their job, if there is room now."""
-    behind = decision.behind(job_id)
-    if not behind:
+    if not decision.behind_count(job_id):
         return
+    behind = decision.behind(job_id)
     job = decision.job(job_id)
     assert job is not None
-    active = len(decision.active(job_id))
+    active = decision.active_count(job_id)
     for live in behind[: room_for_behind(job.policy.overlap, active=active)]:
         decision.move_run(live, replace(live.run, state=RunState.READY))
 

@@ -16,8 +16,10 @@ from timingwheel.stores.entries import Running
 from timingwheel.stores.history_entries import HistoryRun
 from timingwheel.stores.outcomes import end_attempt
 from timingwheel.stores.owner import StoreOwner
+from timingwheel.stores.past import KnownPast
 from timingwheel.stores.putting import put_all
 from timingwheel.stores.records import Kind, LiveRun, record
+from wal.errors import WalError
 
 replace = msgspec.structs.replace
 
@@ -42,8 +44,8 @@ class Finishing:
         self._state = owner.state
         self._ends = ends
         # What follow-ups refer to is looked up before the lock is taken.
-        self._pasts = {
-            end.token: owner.past(end.follow_ups) for end in ends if end.follow_ups
+        self._pasts: dict[int, KnownPast | Exception] = {
+            end.token: self._look_back(end) for end in ends if end.follow_ups
         }
         self._decided: list[Verdict] = []
         self._over: list[int] = []
@@ -57,6 +59,8 @@ class Finishing:
             self._owner.requests.extend(self._requests)
             for token in self._over:
                 self._state.stop_running(token)
+            if self._state.news or self._owner.requests:
+                self._owner.core.wake.notify_all()  # it need not be the node who reports
 
     def _decide(self, first_lsn: int) -> list[bytes]:
         """Decide the next group; it may be asked again if the disk makes it wait."""
@@ -93,6 +97,24 @@ class Finishing:
             self._over.append(end.token)
         return events
 
+    def refuse_follow_ups(self, error: Exception) -> bool:
+        """Take the next end in without its follow-ups, which no group can hold.
+
+        Returns:
+            False if it is not they that are too large.
+        """
+        token = self._ends[len(self.verdicts)].token
+        if not isinstance(self._pasts.get(token), KnownPast):
+            return False
+        self._pasts[token] = error
+        return True
+
+    def _look_back(self, end: Finish) -> KnownPast | TimingWheelError:
+        try:
+            return self._owner.past(end.follow_ups)
+        except TimingWheelError as error:
+            return error  # the history cannot say; the end itself is to be taken in
+
     def _is_plain_success(self, end: Finish, running: Running) -> bool:
         return (
             running.plain
@@ -111,6 +133,8 @@ class Finishing:
         past = self._pasts.get(end.token)
         if end.outcome is Outcome.OK and past is not None:
             try:
+                if isinstance(past, Exception):
+                    raise past
                 put_all(
                     decision,
                     end.follow_ups,
@@ -118,7 +142,7 @@ class Finishing:
                     if_exists="update",
                     past=past,
                 )
-            except TimingWheelError as error:
+            except (TimingWheelError, WalError) as error:
                 decision = Decision(owner.state, first_lsn, owner.core.now())
                 end = replace(
                     end,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from bisect import bisect
 from typing import NamedTuple
 
 import msgspec
@@ -98,7 +99,9 @@ def carry_out(
         )
     runs_max = job.trigger.runs_max
     made = job.runs_made
-    over: list[int] = []
+    over: list[list[int]] = []
+    skip_starts = [skip.first_ns for skip in plan.skips]
+    in_a_row = False
     reached: list[int] = [skip.last_ns for skip in plan.skips]
     for planned in plan.runs:
         if made == runs_max:
@@ -107,16 +110,22 @@ def carry_out(
         reached.append(run.nominal_ns)
         if _admit(decision, job, run):
             made += 1
+            in_a_row = False
+            continue
+        # Not if others that do not run lie between: they are in a range of their own.
+        if in_a_row and not _lies_between(skip_starts, over[-1][-1], run.nominal_ns):
+            over[-1].append(run.nominal_ns)
         else:
-            over.append(run.nominal_ns)
+            over.append([run.nominal_ns])
+        in_a_row = True
     follow = None if made == runs_max else plan.next
-    if over:
+    for row in over:
         decision.note_skips(
             job.id,
             SkipReason.OVERLAP,
-            first_ns=over[0],
-            last_ns=over[-1],
-            count=len(over),
+            first_ns=row[0],
+            last_ns=row[-1],
+            count=len(row),
         )
     reached_ns = max([*reached, job.reached_ns or 0])
     since_ns = job.reached_ns if job.reached_ns is not None else job.since_ns
@@ -132,6 +141,11 @@ def carry_out(
     )
     if follow is None:
         settle_job(decision, job.id)
+
+
+def _lies_between(starts_ns: list[int], first_ns: int, last_ns: int) -> bool:
+    """Return whether one of the starts, in order, lies between two instants."""
+    return bisect(starts_ns, first_ns) < bisect(starts_ns, last_ns)
 
 
 def fire_run(decision: Decision, entry: RunEntry) -> None:
@@ -223,15 +237,17 @@ def _admit(decision: Decision, job: Job, run: Run) -> bool:
     """Make a run as the overlap policy says; False if it is to be skipped."""
     admission = admit(
         job.policy.overlap,
-        active=len(decision.active(job.id)),
-        behind=len(decision.behind(job.id)),
+        active=decision.active_count(job.id),
+        behind=decision.behind_count(job.id),
     )
     if admission is Admission.SKIP:
         return False
     if admission in (Admission.INSTEAD, Admission.INSTEAD_KILL):
         kill = admission is Admission.INSTEAD_KILL
         end_others(decision, job, kill=kill)
-        admission = Admission.BEHIND if decision.active(job.id) else Admission.START
+        admission = (
+            Admission.BEHIND if decision.active_count(job.id) else Admission.START
+        )
     if admission is Admission.START:
         elapsed = job.trigger.is_elapsed
         start_or_plan(

@@ -10,8 +10,8 @@ from timingwheel.jobs.model import (
     RunState,
 )
 from timingwheel.jobs.offsets import splay_ns
+from timingwheel.jobs.scheduling import schedule_of
 from timingwheel.jobs.store import Load
-from timingwheel.stores.firing import schedule_for
 from timingwheel.stores.reading import Reading
 from timingwheel.stores.state import StoreState
 
@@ -39,7 +39,7 @@ def load_ahead(
     """
     with core.lock:
         now = core.now()
-        entries = list(state.jobs.values())
+        entries, calendars = list(state.jobs.values()), dict(state.calendars)
         planned = [
             run.live.run
             for run in state.runs.values()
@@ -67,7 +67,13 @@ def load_ahead(
         if job.next_ns is None or job.state is not JobState.ACTIVE:
             continue
         ahead_ns = state.steps_ns if job.trigger.is_elapsed else 0
-        schedule = schedule_for(state, entry)
+        # Not the entry's own: without the lock it may be that of a former definition.
+        schedule = schedule_of(
+            job.trigger,
+            created_ns=job.since_ns,
+            job_key=job.name or job.id,
+            calendars=calendars,
+        )
         offset_ns = splay_ns(job.id, job.trigger.splay_ns)
         for firing in schedule.between_ns(
             job.next_ns, end_ns - ahead_ns, limit=STEPS_MAX

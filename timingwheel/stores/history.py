@@ -21,7 +21,6 @@ from typing import Any, Final
 
 import msgspec
 
-from timingwheel.errors import ArgumentError
 from timingwheel.jobs.model import (
     Attempt,
     Job,
@@ -32,7 +31,6 @@ from timingwheel.jobs.model import (
     RunId,
     SkipRange,
     SkipReason,
-    parse_run_id,
 )
 from timingwheel.jobs.store import JobPage, JobQuery, RunPage, RunQuery
 from timingwheel.jobs.triggers import At, Trigger
@@ -58,6 +56,7 @@ from timingwheel.stores.history_queries import (
     runs_question,
 )
 from timingwheel.stores.history_retention import Purge, Retention
+from timingwheel.stores.identity import require_run_id
 
 __all__ = [
     "Entry",
@@ -155,7 +154,7 @@ class History:
         Raises:
             ArgumentError: the text is no run id.
         """
-        body = self._body(_RUN, _identity(run_id))
+        body = self._body(_RUN, require_run_id(run_id))
         return None if body is None else decode_run(body)
 
     def runs(self, query: RunQuery) -> RunPage:
@@ -174,7 +173,7 @@ class History:
         question = "SELECT body FROM attempts WHERE run_id = ? ORDER BY number"
         attempts = [decode_attempt(body) for body in self._bodies(question, [run_id])]
         if not attempts:
-            body = self._body(_PLAIN_RUN, _identity(run_id))
+            body = self._body(_PLAIN_RUN, require_run_id(run_id))
             if body is not None:
                 value = decode_run(body)
                 attempts = [value.attempt or _plain_attempt(value.run)]
@@ -275,14 +274,6 @@ class _RunAlone(msgspec.Struct):
 
 
 _decode_run_alone: Final = msgspec.msgpack.Decoder(_RunAlone).decode
-
-
-def _identity(run_id: str) -> tuple[JobId, int, int]:
-    try:
-        return parse_run_id(run_id)
-    except ValueError as error:
-        fix = "pass the id of a run: <job id>@<nominal ns>[#n]"
-        raise ArgumentError("run_id", run_id, fix) from error
 
 
 def _plain_job(value: HistoryRun) -> Job:

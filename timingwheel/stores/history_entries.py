@@ -61,7 +61,7 @@ class HistoryRun(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     Attributes:
         run: in a final state.
         tags: of its job.
-        payload: of its job.
+        payload: of its job, if the run is failed or lost, or plain; else empty.
         policy: of its job.
         attempt: its only one, of a plain run: it has no row of its own.
     """

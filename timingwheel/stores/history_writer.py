@@ -83,6 +83,14 @@ class HistoryWriter:
         return self._pending_bytes > self._pending_bytes_max
 
     @property
+    def offered_lsn(self) -> int:
+        """The LSN of the last entry that is in the history or waits for it."""
+        with self._changed:
+            if self._pending:
+                return self._pending[-1].lsn
+            return self._history.reached_lsn
+
+    @property
     def covered_lsn(self) -> int:
         """Everything up to this LSN is in the history, or was nothing for it."""
         with self._changed:

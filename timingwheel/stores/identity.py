@@ -13,12 +13,15 @@ from __future__ import annotations
 import uuid
 from typing import Final
 
-from timingwheel.jobs.model import JobId
+from timingwheel.errors import ArgumentError
+from timingwheel.jobs.model import JobId, parse_run_id
 
 _NUMBER_BITS: Final = 62
 _NUMBER_MASK: Final = (1 << _NUMBER_BITS) - 1
 _VERSION_8: Final = 0x8 << 76
 _VARIANT: Final = 0b10 << _NUMBER_BITS
+_INT64_END: Final = 1 << 63
+_RUN_ID_FIX: Final = "pass the id of a run: <job id>@<nominal ns>[#n]"
 
 
 class StoreTag:
@@ -54,4 +57,21 @@ class StoreTag:
             return None
         if value >> _NUMBER_BITS != self._fixed >> _NUMBER_BITS:
             return None
-        return value & _NUMBER_MASK
+        number = value & _NUMBER_MASK
+        # One job has one id: not also in capitals, or without the dashes.
+        return number if self.unkeyed(number) == job_id else None
+
+
+def require_run_id(text: str) -> tuple[JobId, int, int]:
+    """Return (job id, nominal_ns, n) of a run's identity.
+
+    Raises:
+        ArgumentError: the text is none.
+    """
+    try:
+        job_id, nominal_ns, n = parse_run_id(text)
+    except ValueError as error:
+        raise ArgumentError("run_id", text, _RUN_ID_FIX) from error
+    if not (-_INT64_END <= nominal_ns < _INT64_END and 0 <= n < _INT64_END):
+        raise ArgumentError("run_id", text, _RUN_ID_FIX)
+    return job_id, nominal_ns, n

@@ -100,9 +100,10 @@ class Listing:
                 runs = self._read.live_runs_of(job_id)
             yield from runs
             return
-        with self._core.lock:
-            runs = [entry.live.run for entry in self._state.runs.values()]
-        yield from runs
+        with self._core.lock:  # for the copy alone: there may be a million
+            entries = list(self._state.runs.values())
+        for entry in entries:
+            yield entry.live.run
         for rows in self._read.walk_plain():
             with self._core.lock:
                 runs = [self._read.plain_run(row) for row in rows]
@@ -142,8 +143,9 @@ class Listing:
         """Return the next live jobs, newest first, and whether there are more."""
         # By value and not by place: others end and begin between two pages.
         before = parse_job_cursor(cursor) if cursor else None
-        with self._core.lock:
-            jobs = [entry.job for entry in self._state.jobs.values()]
+        with self._core.lock:  # for the copy alone
+            entries = list(self._state.jobs.values())
+        jobs = (entry.job for entry in entries)
         wanted = (
             job
             for job in jobs

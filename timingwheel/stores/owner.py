@@ -10,9 +10,10 @@ the two at every moment.
 
 from __future__ import annotations
 
+import contextlib
 import errno
+import itertools
 import random
-import threading
 from collections.abc import Callable, Iterator, Sequence
 from typing import Final
 
@@ -22,7 +23,7 @@ from timingwheel.clock import Clock
 from timingwheel.engine.core import CLOSED, EngineCore
 from timingwheel.engine.core import Due as CoreDue
 from timingwheel.engine.volatile import VolatileLog
-from timingwheel.errors import EngineClosedError, TimingWheelError
+from timingwheel.errors import ArgumentError, EngineClosedError, TimingWheelError
 from timingwheel.jobs.errors import UnknownJobError
 from timingwheel.jobs.model import (
     Draft,
@@ -44,11 +45,12 @@ from timingwheel.stores.history_errors import HistoryError
 from timingwheel.stores.history_retention import Retention
 from timingwheel.stores.history_writer import HistoryWriter
 from timingwheel.stores.identity import StoreTag
-from timingwheel.stores.past import KnownPast, look_back
+from timingwheel.stores.past import KnownPast, asks_for_past, look_back
 from timingwheel.stores.plain import decode_lane
 from timingwheel.stores.reading import Reading
 from timingwheel.stores.ready import Lane
 from timingwheel.stores.state import StoreState
+from timingwheel.stores.telling import Telling
 from wal.log import Log
 
 replace = msgspec.structs.replace
@@ -100,14 +102,14 @@ class StoreOwner:
         self._log = log
         self._history_needed_lsn = 0
         recovered: list[Entry] = []
-        self._listeners: list[Callable[[Sequence[Run]], None]] = []
-        self._telling = threading.Lock()
         self._stalled = False
+        self._remembering: dict[object, int] = {}
         self.state = StoreState(
             reach_lsn=log.snapshot.reach_lsn if log.snapshot is not None else 0,
             note_history=recovered.append,
         )
         self.core = EngineCore(log, self, clock)
+        self._require_jobs()
         self.history = history if isinstance(history, History) else history()
         history = self.history
         self._writer = HistoryWriter(
@@ -128,12 +130,26 @@ class StoreOwner:
             self._replan()
             now = self.core.now()
             self._ahead_ns = now.wall_ns - now.elapsed_ns
-        log.add_listener(self._on_commit)
+        self._telling = Telling(self.core, self._writer, self.state.ended)
         self.core.before_drop = self._cover
         self._writer.start()
         self._writer.durable(log.durable_lsn)
         self._recovered_lsn: int = log.durable_lsn
-        self.state.is_written = lambda lsn: lsn <= self._writer.covered_lsn
+        self.state.is_written = self._is_written
+
+    def _require_jobs(self) -> None:
+        """Refuse the directory of another owner, such as a TimerEngine, at once."""
+        table = self.core.state.table
+        for row in itertools.islice(table.walk(0, table.slot_count), 1):
+            try:
+                decode_lane(row.payload)
+            except msgspec.MsgspecError as error:
+                raise ArgumentError(
+                    "path",
+                    self._log.path,
+                    "it holds timers of another kind and no jobs: open it with what "
+                    "wrote it, a TimerEngine perhaps, or name another directory",
+                ) from error
 
     def close(self) -> None:
         """Close the log; write what is durable to the history."""
@@ -145,10 +161,20 @@ class StoreOwner:
             self._writer.stop()
             self.history.close()
 
-    def sync(self, lsn: int) -> None:
-        """Return when an LSN is on the disk, also where `commit` promises less."""
-        if isinstance(self._log, Log):
-            self._log.sync(lsn)
+    def commit(self, lsn: int) -> None:
+        """Return when an LSN is as safe as promised; tell of what is."""
+        self.core.commit(lsn)
+        self._telling.catch_up(lsn)
+
+    def commit_soon(self, lsn: int) -> None:
+        """Have it made so without waiting."""
+        self.core.commit_soon(lsn)
+        self._telling.catch_up(lsn)
+
+    def _sync(self, lsn: int) -> None:
+        """Return when an LSN is on the disk and may be written to the history."""
+        self.core.sync(lsn)
+        self._telling.catch_up(lsn)
 
     def is_history_behind(self) -> bool:
         """Whether too much waits for the history: then nothing new should start.
@@ -164,7 +190,7 @@ class StoreOwner:
 
     def add_listener(self, listener: Callable[[Sequence[Run]], None]) -> None:
         """Call with runs that reached a final state, once that is durable."""
-        self._listeners.append(listener)
+        self._telling.listeners.append(listener)
 
     def decide_due(self, due: CoreDue) -> list[bytes]:
         """Line up plain jobs that are due and note whose wait is over; log nothing."""
@@ -197,7 +223,8 @@ class StoreOwner:
 
     def dump(self) -> Iterator[bytes]:
         """Yield the store's part of a snapshot."""
-        yield b"\3" + self.history.reached_lsn.to_bytes(8, "little")
+        # Not what it has reached by now: before log is dropped it has all of this.
+        yield b"\3" + self._writer.offered_lsn.to_bytes(8, "little")
         yield from self.state.dump()
 
     def load(self, blob: bytes) -> None:
@@ -209,8 +236,7 @@ class StoreOwner:
 
     def _cover(self, lsn: int) -> None:
         """Wait until the history has everything up to an LSN: log will be dropped."""
-        self.core.commit(lsn)
-        self._writer.durable(self._log.durable_lsn)
+        self._sync(lsn)
         try:
             covered = self._writer.flush(lsn, may_fail=True)
         except TimingWheelError as error:
@@ -218,21 +244,6 @@ class StoreOwner:
             raise OSError(errno.EIO, f"the history is behind: {error}") from error
         if not covered:
             raise EngineClosedError(CLOSED)
-
-    def _on_commit(self) -> None:
-        """Pass on what is durable now. Called by whichever thread led the commit."""
-        if self._log.failure is not None:
-            return
-        durable_lsn = self._log.durable_lsn
-        self._writer.durable(durable_lsn)
-        ended = self.state.ended
-        with self._telling:
-            over: list[Run] = []
-            while ended and ended[0][0] <= durable_lsn:
-                over.append(ended.popleft()[1])
-            if over:
-                for listener in self._listeners:
-                    listener(over)
 
     def _replan(self) -> None:
         """Plan the next occurrences anew: zones may have new rules since."""
@@ -281,7 +292,7 @@ class StoreOwner:
         """Decide one group and make it durable."""
         if not urgent:
             self.core.admit()
-        self.core.commit(self.decide(decide, urgent=urgent))
+        self.commit(self.decide(decide, urgent=urgent))
 
     def wake(self, requests: Sequence[Request] = ()) -> None:
         """Have the node look again."""
@@ -317,11 +328,29 @@ class StoreOwner:
         assert promoted is not None
         return promoted
 
+    @contextlib.contextmanager
+    def remembering(self) -> Iterator[None]:
+        """Forget no end within the block: `past` looks, and a group acts on it later."""
+        key = object()
+        self._remembering[key] = self._writer.covered_lsn
+        try:
+            yield
+        finally:
+            del self._remembering[key]
+
+    def _is_written(self, lsn: int) -> bool:
+        # The copy is one step: others come and go meanwhile.
+        looked = list(self._remembering.values())
+        return lsn <= min([self._writer.covered_lsn, *looked])
+
     def past(self, drafts: Sequence[Draft]) -> KnownPast:
-        """Look up what drafts refer to that is over; without the lock."""
-        if self._recovered_lsn:
+        """Look up what drafts refer to that is over; without the lock.
+
+        Call it, and act on it, within `remembering`.
+        """
+        if self._recovered_lsn and any(map(asks_for_past, drafts)):
             # What ended before the last opening is in no memory but the history.
-            self._writer.flush(self._recovered_lsn)
+            self._writer.flush(self._recovered_lsn, may_fail=True)
             self._recovered_lsn = 0
         return look_back(
             self.read,
@@ -331,12 +360,24 @@ class StoreOwner:
             written_lsn=self._writer.covered_lsn,
         )
 
-    def flush(self) -> None:
-        """Have all that is final in the history before it is read."""
-        lsn = self._log.appended_lsn
-        self.core.commit(lsn)
-        self._writer.durable(self._log.durable_lsn)
+    def flush(self) -> int:
+        """Have all that is final in the history before it is read; return up to where."""
+        self.core.require_alive()
+        with self.core.lock:  # so that all of it is applied
+            lsn = self._log.appended_lsn
+        self._sync(lsn)
         self._writer.flush(lsn, may_fail=True)
+        return lsn
+
+    def has_ended_since(self, job_id: JobId, lsn: int) -> bool:
+        """Return whether a run of a job may have ended after an LSN; the lock is held.
+
+        Then what a `flush` up to there has brought to the history is out of date.
+        """
+        recent = self.state.recent.get(job_id)
+        return self.state.forgotten_lsn > lsn or (
+            recent is not None and recent.lsn > lsn
+        )
 
     def _note_step(self, due: CoreDue) -> None:
         """A wall clock set far ahead has passed over times that nobody could serve."""

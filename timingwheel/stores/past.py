@@ -19,6 +19,11 @@ from timingwheel.stores.identity import StoreTag
 from timingwheel.stores.reading import Reading
 
 
+def asks_for_past(draft: Draft) -> bool:
+    """Return whether a draft refers to what may be over."""
+    return draft.key is not None or isinstance(draft.trigger.when, AfterJobs)
+
+
 def look_back(
     read: Reading,
     history: History,

@@ -16,10 +16,9 @@ from timingwheel.jobs.model import (
     JobId,
     Run,
     RunId,
-    parse_run_id,
 )
 from timingwheel.stores.entries import RecentEnd
-from timingwheel.stores.identity import StoreTag
+from timingwheel.stores.identity import StoreTag, require_run_id
 from timingwheel.stores.plain import PlainRow, decode_plain
 from timingwheel.stores.state import StoreState
 
@@ -90,8 +89,12 @@ class Reading:
         return [] if row is None else [self.plain_run(row)]
 
     def live_run(self, run_id: RunId) -> Run | None:
-        """Return a live run; the lock is held."""
-        job_id, nominal_ns, n = parse_run_id(run_id)
+        """Return a live run; the lock is held.
+
+        Raises:
+            ArgumentError: the text is no run id.
+        """
+        job_id, nominal_ns, n = require_run_id(run_id)
         for run in self.live_runs_of(job_id):
             if (run.nominal_ns, run.n) == (nominal_ns, n):
                 return run

@@ -13,11 +13,13 @@ returned and turns out to be none any more, or is held back by another cap, pass
 room on to the next.
 
 An entry is one integer: rank in the high bits, sequence in the low ones. Nothing is taken
-out of the middle of a lane: whoever picks judges if an entry is still good.
+out of the middle of a lane: whoever picks judges if an entry is still good. A lane that
+nobody picks from, as its queue is paused, is swept when a quarter of it is good no more.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from enum import Enum, auto
 from heapq import heapify, heappop, heappush, heapreplace
@@ -26,6 +28,8 @@ from typing import Final, NamedTuple
 PRIORITY_NS: Final = 60_000_000_000
 """What one step of priority is worth in waiting."""
 PRIORITY_MAX: Final = 1_000_000
+STALE_MIN: Final = 1_024
+"""Entries in one lane that may be none any more before it is swept."""
 _SEQ_BITS: Final = 63
 _SEQ_MASK: Final = (1 << _SEQ_BITS) - 1
 
@@ -52,9 +56,15 @@ class Pick(Enum):
 
 
 class ReadyOrder:
-    """The lanes, and the runs set aside by cap. The store's lock guards it."""
+    """The lanes, and the runs set aside by cap. The store's lock guards it.
 
-    def __init__(self) -> None:
+    Args:
+        is_ready: whether the run of a sequence number still waits in a lane.
+    """
+
+    def __init__(self, is_ready: Callable[[int, Lane], bool]) -> None:
+        self._is_ready = is_ready
+        self._stale: Counter[Lane] = Counter()
         self._lanes: dict[Lane, list[int]] = {}
         self._aside: dict[str, dict[Lane, list[int]]] = {}
         self._released: dict[int, str] = {}
@@ -64,6 +74,39 @@ class ReadyOrder:
         """Add a run. Cost: O(log n)."""
         rank = due_ns - priority * PRIORITY_NS
         heappush(self._lanes.setdefault(lane, []), rank << _SEQ_BITS | seq)
+
+    def note_stale(self, lane: Lane) -> None:
+        """A run of a lane waits no more, though its entry may stand there still.
+
+        Cost: O(1), and now and then a sweep of the lane; O(log n) over time.
+        """
+        self._stale[lane] += 1
+        size = len(self._lanes.get(lane, ()))
+        if self._stale[lane] > max(STALE_MIN, size // 4):
+            self._sweep(lane)
+
+    def _sweep(self, lane: Lane) -> None:
+        """Leave out what is none any more, of a lane and of what is set aside from it."""
+        del self._stale[lane]
+        heap = self._lanes.get(lane, [])
+        for entry in self._keep_ready(heap, lane):
+            self._note_verdict(entry, Pick.DROP)
+        if not heap:
+            self._lanes.pop(lane, None)
+        for cap, aside in list(self._aside.items()):
+            if lane in aside:
+                self._keep_ready(aside[lane], lane)
+                if not aside[lane]:
+                    del aside[lane]
+            if not aside:
+                del self._aside[cap]
+
+    def _keep_ready(self, heap: list[int], lane: Lane) -> set[int]:
+        """Leave only what is ready in a heap, once each; return what went."""
+        before = set(heap)
+        heap[:] = {entry for entry in before if self._is_ready(entry & _SEQ_MASK, lane)}
+        heapify(heap)
+        return before.difference(heap)
 
     def pick(
         self,

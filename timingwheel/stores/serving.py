@@ -14,11 +14,10 @@ from typing import Final
 import msgspec
 
 from timingwheel.clock import WAIT_MAX_NS, Clock
-from timingwheel.engine.records import (
-    Base,
-)
+from timingwheel.engine.records import Base
 from timingwheel.errors import ArgumentError
 from timingwheel.jobs.model import (
+    Job,
     JobState,
     Outcome,
     RunId,
@@ -50,7 +49,7 @@ from timingwheel.stores.outcomes import end_attempt, give_back
 from timingwheel.stores.owner import StoreOwner
 from timingwheel.stores.records import Kind, record
 from timingwheel.stores.waits import Wait
-from wal.errors import DiskFullError
+from wal.errors import DiskFullError, RecordTooLargeError
 
 replace = msgspec.structs.replace
 
@@ -123,18 +122,19 @@ class Serving:
             if former is not None:
                 self._state.waits.disarm(former)
             left = [run for run in self._state.running.values() if run.worker == worker]
-        self._core.commit(self._lose(left))
+        self._owner.commit(self._lose(left))
 
     def recover(self) -> int:
         """Begin to serve: what dead workers left is lost, what passed is missed."""
         with self._core.lock:
+            self._core.require_alive()
             now = self._core.now()
             self._owner.unserved = Unserved(now.wall_ns, now.elapsed_ns)
             left = [run for run in self._state.running.values() if self._is_left(run)]
             fired = self._core.state.ahead_count
         self._lose(left)
         ticket = self.fire(fired)[1] if fired else Ticket(self._core.log.appended_lsn)
-        self._core.commit(ticket)
+        self._owner.commit(ticket)
         return len(left) + fired
 
     def _is_left(self, running: Running) -> bool:
@@ -161,6 +161,7 @@ class Serving:
 
     def fire(self, limit: int) -> tuple[int, Ticket]:
         """Make ready what is due; see JobStore."""
+        self._core.require_alive()
         fired = 0
         lsn: int = self._core.log.appended_lsn
         while fired < limit:
@@ -171,6 +172,10 @@ class Serving:
             if len(due.timers) + len(due.armed) < part:
                 break
             self._core.let_pass()
+        with self._core.lock:
+            # What is ready by now is there for the claims that follow. Not at a claim:
+            # one for other tasks, or by another worker, would hide it from the node.
+            self._state.news = False
         return fired, Ticket(lsn)
 
     def _decides_due(self) -> Iterator[Callable[[int], list[bytes]]]:
@@ -216,7 +221,7 @@ class Serving:
                 self._end_leases(decision, worker)
             case ResumeDue(job=entry):
                 job = decision.job(entry.job.id)
-                if job is not None and job.state is JobState.PAUSED:
+                if job is not None and _is_pause_over(job, decision):
                     changing.unhold(decision, job, CatchUp(), rng=self._rng)
             case QueueWake(name):
                 queue = state.queues.get(name)
@@ -244,6 +249,9 @@ class Serving:
 
     def _end_leases(self, decision: Decision, worker: str) -> None:
         """The leases of a worker have run out: whatever it still reports comes late."""
+        lease = self._leases.get(worker)
+        if lease is not None and lease in self._state.waits:
+            return  # it has beaten, or joined anew, before we came to look
         self._leases.pop(worker, None)
         self._workers.pop(worker, None)
         for running in list(self._state.running.values()):
@@ -261,6 +269,7 @@ class Serving:
         self, worker: str, *, tasks: frozenset[str], count: int, ahead: int = 0
     ) -> tuple[list[Claim], Ticket]:
         """Take runs in the order of their ranks; see JobStore."""
+        self._core.require_alive()
         if worker not in self._workers:
             raise ArgumentError("worker", worker, "join first, or again: it was lost")
         if self._owner.is_history_behind():
@@ -305,7 +314,7 @@ class Serving:
         finally:
             claiming.close()
         if claiming.runs_once:
-            self._owner.sync(lsn)  # in every mode: after a loss it would run again
+            self._core.sync(lsn)  # in every mode: after a loss it would run again
         return claiming.claims, lsn
 
     def begin(self, run_id: RunId, token: int) -> bool:  # noqa: ARG002 - the token says all
@@ -319,9 +328,10 @@ class Serving:
 
     def give_back(self, claims: Iterable[tuple[RunId, int]]) -> Ticket:
         """Return runs that were claimed and never begun; see JobStore."""
+        tokens = dict.fromkeys(token for _, token in claims)
 
         def decide(decision: Decision) -> None:
-            for _, token in claims:
+            for token in tokens:
                 running = self._state.running.get(token)
                 if running is not None:
                     give_back(decision, promoted(self._owner, decision, running))
@@ -330,15 +340,21 @@ class Serving:
 
     def finish(self, ends: Sequence[Finish]) -> tuple[list[Verdict], Ticket]:
         """Take in how attempts ended; see JobStore."""
-        finishing = Finishing(self._owner, ends)
-        lsn: int = self._core.log.appended_lsn
-        try:
-            lsn = self._core.submit_each(finishing.decides(), urgent=True)
-        except (DiskFullError, OSError):
-            if not finishing.verdicts:
-                raise
-            lsn = self._core.log.appended_lsn
-        return finishing.verdicts, Ticket(lsn)
+        self._core.require_alive()
+        with self._owner.remembering():
+            finishing = Finishing(self._owner, ends)
+            while True:
+                try:
+                    lsn = self._core.submit_each(finishing.decides(), urgent=True)
+                except RecordTooLargeError as error:
+                    if not finishing.refuse_follow_ups(error):
+                        raise
+                except (DiskFullError, OSError):
+                    if not finishing.verdicts:
+                        raise
+                    return finishing.verdicts, Ticket(self._core.log.appended_lsn)
+                else:
+                    return finishing.verdicts, Ticket(lsn)
 
     def requests(self) -> list[Request]:
         """Return, once, the attempts of this process that are to be ended."""
@@ -366,6 +382,13 @@ class Serving:
             # The machine slept, or this process was stopped: nobody could dispatch.
             now = self._core.now()
             self._owner.unserved = Unserved(now.wall_ns, now.elapsed_ns)
+
+
+def _is_pause_over(job: Job, decision: Decision) -> bool:
+    if job.state is not JobState.PAUSED or job.pause is None:
+        return False
+    until_ns = job.pause.until_ns
+    return until_ns is not None and until_ns <= decision.now.wall_ns
 
 
 def _is_due(entry: JobEntry, decision: Decision) -> bool:

@@ -43,7 +43,7 @@ from timingwheel.stores.entries import (
 from timingwheel.stores.history_entries import Entry, HistoryRun
 from timingwheel.stores.ready import Lane, ReadyOrder
 from timingwheel.stores.records import CalendarSet, Kind, LiveRun, record
-from timingwheel.stores.waits import Waits
+from timingwheel.stores.waits import Wait, Waits
 
 DUMP_JOBS_A_STEP: Final = 32
 RECENT_ENDS: Final = 4_096
@@ -70,13 +70,15 @@ class StoreState:
         self.calendars: dict[str, NamedCalendar] = {}
         self.names: dict[str, JobId] = {}
         self.dependents: dict[str, set[JobId]] = {}
-        self.ready = ReadyOrder()
+        self.ready = ReadyOrder(self._is_ready)
         self.running: dict[int, Running] = {}
         self.running_by_queue: Counter[str] = Counter()
         self.running_by_cap: Counter[str] = Counter()
         self.due: deque[Due] = deque()
         self.ended: deque[tuple[int, Run]] = deque()
         self.recent: OrderedDict[JobId, RecentEnd] = OrderedDict()
+        self.forgotten_lsn = 0
+        """What ended up to here may not be in `recent` any more."""
         self.is_written: Callable[[int], bool] = lambda _: True
         """Whether the history has what ended at an LSN: before, it is remembered here."""
         self.news = False
@@ -85,6 +87,8 @@ class StoreState:
         self.note_history = note_history
         self._queue_lsn: dict[str, int] = {}
         self._calendar_lsn: dict[str, int] = {}
+        self._queue_wakes: dict[tuple[str, Base], Wait] = {}
+        self._inherited_lsn = 0
         self._waits: Waits[Due] | None = None
         self._core: EngineCore | None = None
         self._apply: dict[int, Callable[[int, bytes], None]] = {
@@ -116,6 +120,7 @@ class StoreState:
         """Recovery has ended: arm what waits and line up what is ready."""
         self._waits = Waits(core)
         self._core = core
+        self._inherited_lsn = core.applied_lsn
         for job in self.jobs.values():
             self.place_job(job)
             for run in job.runs.values():
@@ -181,8 +186,13 @@ class StoreState:
         elif lsn <= entry.lsn:
             return
         else:
-            self._unplace_run(entry)
+            former = self.running.get(live.token)
+            self._unplace_run(entry, starts=live.run.state is RunState.RUNNING)
             entry.live, entry.lsn = live, lsn
+            self._place_run(entry)
+            if former is not None:  # the same attempt goes on
+                self.running[live.token].begun = former.begun
+            return
         self._place_run(entry)
 
     def _run_ended(self, lsn: int, data: bytes) -> None:
@@ -221,6 +231,7 @@ class StoreState:
             if not self.is_written(oldest.lsn):
                 return
             self.recent.popitem(last=False)
+            self.forgotten_lsn = oldest.lsn
 
     def _attempt_ended(self, lsn: int, data: bytes) -> None:
         self.note_history(Entry(lsn, "attempt", data[1:]))
@@ -305,6 +316,8 @@ class StoreState:
         if former is not None:  # a plain job was promoted while it ran
             running.begun = former.begun
             return
+        # Of what a former process has claimed nobody knows that it had not begun.
+        running.begun = running.token <= self._inherited_lsn
         self.running_by_queue[running.run.queue] += 1
         for cap in running.caps:
             self.running_by_cap[cap] += 1
@@ -343,12 +356,26 @@ class StoreState:
             run = target.live.run
             # A run that a pause holds is placed at the pause's end.
             is_live = self.runs.get(target.live.seq) is target
-            if is_live and run.state in _WAITING and not target.job.holds(run):
-                self._place_run(target)
+            if is_live and not target.job.holds(run):
+                if run.state in _WAITING:
+                    self._place_run(target)
+                elif run.state is RunState.READY:
+                    self._arm_expiry(target)
+        elif isinstance(target, ResumeDue):
+            entry = target.job
+            if self.jobs.get(entry.job.id) is entry and entry.resume is None:
+                self.place_job(entry)
+        elif isinstance(target, QueueWake) and target.name in self.queues:
+            self._place_queue(self.queues[target.name])
 
     def wake_queue(self, name: str, at_ns: int, base: Base) -> None:
-        """Have the node look at a queue again then."""
-        self.waits.arm(QueueWake(name), at_ns, base)
+        """Have the node look at a queue again then, and on that scale only then."""
+        former = self._queue_wakes.get((name, base))
+        if former is not None and former in self.waits:
+            if former.deadline_ns == at_ns:
+                return
+            self.waits.disarm(former)
+        self._queue_wakes[name, base] = self.waits.arm(QueueWake(name), at_ns, base)
 
     def _index(self, job: Job) -> None:
         if job.name is not None and job.state not in _OVER:
@@ -405,10 +432,7 @@ class StoreState:
                     live.seq, lane, due_ns=run.due_ns, priority=run.priority
                 )
                 self.news = True
-                deadline_ns = entry.policy.start_deadline_ns
-                if deadline_ns is not None and run.attempts == 0:
-                    expiry_ns = run.due_ns + deadline_ns + 1
-                    entry.wait = self._waits.arm(entry, expiry_ns, Base.WALL)
+                self._arm_expiry(entry)
         elif run.state is RunState.RUNNING:
             cap = entry.job.job.cap
             self.start_running(
@@ -426,12 +450,34 @@ class StoreState:
         elif live.wait_ns is not None and not live.behind:
             entry.wait = self._waits.arm(entry, live.wait_ns, Base(live.base))
 
-    def _unplace_run(self, entry: RunEntry) -> None:
+    def _arm_expiry(self, entry: RunEntry) -> None:
+        run, deadline_ns = entry.live.run, entry.policy.start_deadline_ns
+        if deadline_ns is not None and run.attempts == 0:
+            expiry_ns = run.due_ns + deadline_ns + 1
+            entry.wait = self.waits.arm(entry, expiry_ns, Base.WALL)
+
+    def _unplace_run(self, entry: RunEntry, *, starts: bool = False) -> None:
         if entry.wait is not None:
             self.waits.disarm(entry.wait)
             entry.wait = None
-        if entry.live.run.state is RunState.RUNNING:
+        run = entry.live.run
+        if run.state is RunState.RUNNING:
             self.stop_running(entry.live.token)
+        elif run.state is RunState.READY and not starts and self._waits is not None:
+            self.ready.note_stale(Lane(run.queue, run.task))
+
+    def _is_ready(self, seq: int, lane: Lane) -> bool:
+        """Return whether a run still waits in a lane."""
+        entry = self.runs.get(seq)
+        if entry is None:
+            assert self._core is not None, "recovery has not ended"
+            return self._core.state.is_held(seq)
+        run = entry.live.run
+        return (
+            run.state is RunState.READY
+            and lane == (run.queue, run.task)
+            and not entry.job.holds(run)
+        )
 
     def _remove_run(self, entry: RunEntry) -> None:
         self._unplace_run(entry)

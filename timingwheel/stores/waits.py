@@ -64,5 +64,9 @@ class Waits(Generic[Target]):
         """Return the target of a wait that has come due, once."""
         return self._targets.pop(token, None)
 
+    def __contains__(self, wait: Wait) -> bool:
+        """Return whether a wait has neither come due nor been disarmed."""
+        return wait.token in self._targets
+
     def __len__(self) -> int:
         return len(self._targets)
