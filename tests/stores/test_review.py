@@ -404,6 +404,7 @@ def test_a_history_from_before_the_snapshot_is_refused_though_it_lagged_then(
     make_stage: MakeStage,
 ) -> None:
     stage = make_stage()
+    stage.clock.settle(threads=1)  # its first step, a purge, would write at once
     stage.put(0)
     stage.step()
     older = stage.history.fork()
@@ -582,6 +583,18 @@ def test_timers_of_another_owner_are_refused_at_the_opening(tmp_path: Path) -> N
         EmbeddedStore.open(tmp_path)
     with TimerEngine(tmp_path, lambda *_: None) as engine:
         assert len(engine) == 1
+
+
+@pytest.mark.parametrize("is_empty", [True, False])
+def test_a_timer_engine_is_not_given_jobs_for_timers(
+    tmp_path: Path, *, is_empty: bool
+) -> None:
+    store = EmbeddedStore.open(tmp_path)
+    if not is_empty:
+        store.put([draft(100)])
+    store.close()
+    with pytest.raises(ArgumentError, match="belongs to a scheduler"):
+        TimerEngine(tmp_path, lambda *_: None)
 
 
 # -- what is written down ---------------------------------------------------------------------

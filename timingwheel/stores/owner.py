@@ -49,6 +49,7 @@ from timingwheel.stores.past import KnownPast, asks_for_past, look_back
 from timingwheel.stores.plain import decode_lane
 from timingwheel.stores.reading import Reading
 from timingwheel.stores.ready import Lane
+from timingwheel.stores.records import Kind
 from timingwheel.stores.state import StoreState
 from timingwheel.stores.telling import Telling
 from wal.log import Log
@@ -130,6 +131,9 @@ class StoreOwner:
             self._replan()
             now = self.core.now()
             self._ahead_ns = now.wall_ns - now.elapsed_ns
+        if not self.state.is_born:
+            born = bytes((Kind.STORE_BORN,))
+            self.core.commit(self.core.submit(lambda _: [born], urgent=True))
         self._telling = Telling(self.core, self._writer, self.state.ended)
         self.core.before_drop = self._cover
         self._writer.start()
@@ -229,6 +233,7 @@ class StoreOwner:
 
     def load(self, blob: bytes) -> None:
         """Take one blob back."""
+        self.state.is_born = True
         if blob[0] == 3:
             self._history_needed_lsn = int.from_bytes(blob[1:9], "little")
         else:

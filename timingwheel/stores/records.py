@@ -14,6 +14,8 @@ and recovery is the same `apply`. The first byte is the kind, the rest is msgpac
     71    CalendarSet    name and calendar
     72    PlainEnded     HistoryRun of a plain job that succeeded at once
     73    RunRevived     the id of a run that left the history for another try
+    74    StoreBorn      none: the first record of every store, by which an engine that opens
+                         its directory by mistake sees that the timers are not its own
 
 A *plain* job is a one-time job without name, key, tags or other needs. Pending, it is one
 engine timer whose payload is a PlainJob, and no object at all; running, its timer has
@@ -57,6 +59,7 @@ class Kind(IntEnum):
     CALENDAR_SET = 71
     PLAIN_ENDED = 72
     RUN_REVIVED = 73
+    STORE_BORN = 74
 
 
 DEFAULT_POLICY: Final = Policy()
@@ -192,4 +195,5 @@ def record(kind: Kind, value: msgspec.Struct) -> bytes:
 def describe(data: bytes) -> str:
     """Return one line about a record, for people who inspect a log."""
     kind = Kind(data[0])
-    return f"{kind.name.title().replace('_', '')} {msgspec.msgpack.decode(data[1:])}"
+    value = msgspec.msgpack.decode(data[1:]) if len(data) > 1 else ""
+    return f"{kind.name.title().replace('_', '')} {value}".rstrip()

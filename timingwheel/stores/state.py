@@ -81,6 +81,8 @@ class StoreState:
         """What ended up to here may not be in `recent` any more."""
         self.is_written: Callable[[int], bool] = lambda _: True
         """Whether the history has what ended at an LSN: before, it is remembered here."""
+        self.is_born = False
+        """Whether the log says that it is a job store's."""
         self.news = False
         """Something became ready, or is to be ended, since the node last looked."""
         self._reach_lsn = reach_lsn
@@ -102,6 +104,7 @@ class StoreState:
             Kind.CALENDAR_SET: self._calendar_set,
             Kind.PLAIN_ENDED: self._plain_ended,
             Kind.RUN_REVIVED: self._run_revived,
+            Kind.STORE_BORN: self._store_born,
         }
 
     @property
@@ -241,6 +244,9 @@ class StoreState:
 
     def _run_revived(self, lsn: int, data: bytes) -> None:
         self.note_history(Entry(lsn, "revive", data[1:]))
+
+    def _store_born(self, lsn: int, data: bytes) -> None:  # noqa: ARG002 - says all by being
+        self.is_born = True
 
     def _queue_set(self, lsn: int, data: bytes) -> None:
         queue = _decode_queue(data[1:])
