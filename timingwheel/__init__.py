@@ -32,12 +32,27 @@ from timingwheel.jobs.errors import (
     UnknownRunError,
     UnknownTaskError,
 )
+from timingwheel.jobs.explaining import NextTime
 from timingwheel.jobs.intervals import every
-from timingwheel.jobs.model import Attempt, Cap, Job, JobState, Run, RunState, SkipRange
-from timingwheel.jobs.store import CancelResult, JobRef
+from timingwheel.jobs.model import (
+    Attempt,
+    Cap,
+    Delivery,
+    Job,
+    JobState,
+    Outcome,
+    Queue,
+    Run,
+    RunReason,
+    RunState,
+    SkipRange,
+    SkipReason,
+)
+from timingwheel.jobs.store import CancelResult, JobRef, Resumption
 from timingwheel.scheduler.asyncio_scheduler import AsyncScheduler
+from timingwheel.scheduler.checking import Finding
 from timingwheel.scheduler.context import Cancelled, Context, LeaseLost, Snooze
-from timingwheel.scheduler.handles import RunFailedError
+from timingwheel.scheduler.handles import RunFailedError, RunHandle
 from timingwheel.scheduler.retrying import Retry
 from timingwheel.scheduler.scheduler import Scheduler
 from timingwheel.scheduler.tasks import Call, Task
@@ -70,9 +85,11 @@ __all__ = [
     "Cron",
     "CronError",
     "DeadlineError",
+    "Delivery",
     "DiskFullError",
     "EngineClosedError",
     "EngineFailedError",
+    "Finding",
     "HistoryError",
     "Job",
     "JobRef",
@@ -83,18 +100,25 @@ __all__ = [
     "MissingExtraError",
     "NameTakenError",
     "NamedCalendar",
+    "NextTime",
+    "Outcome",
     "PayloadError",
     "PayloadTooLargeError",
+    "Queue",
     "Reading",
+    "Resumption",
     "Retention",
     "Retry",
     "RevisionConflictError",
     "Run",
     "RunFailedError",
+    "RunHandle",
+    "RunReason",
     "RunState",
     "RunStateError",
     "Scheduler",
     "SkipRange",
+    "SkipReason",
     "Snooze",
     "StoreError",
     "StoreInUseError",

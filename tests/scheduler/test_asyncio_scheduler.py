@@ -64,7 +64,12 @@ def test_it_has_every_public_name_of_the_scheduler() -> None:
     names = {name for name in dir(Scheduler) if not name.startswith("_")}
     inner = {"actor", "desk", "holds", "is_serving"}
     assert names - set(dir(AsyncScheduler)) == inner
-    quick = {"task", "snapshot_metrics", "add_failure_listener"}
+    quick = {
+        "task",
+        "snapshot_metrics",
+        "add_failure_listener",
+        "remove_failure_listener",
+    }
     for name in names - inner - quick:
         method = getattr(AsyncScheduler, name)
         assert inspect.iscoroutinefunction(method), name

@@ -157,3 +157,56 @@ def test_a_job_that_was_cancelled_never_runs_also_after_kill_9(
     assert "cancelled" not in journal
     assert journal == "ran kept\n"
     assert states == {"cancelled", "succeeded"}
+
+
+ONE_OF_FOUR = """
+import sys
+from tests.scheduler import serving_program as program
+from wal.errors import StoreInUseError
+app = program.Scheduler(sys.argv[1], tasks=program.app.tasks)
+try:
+    app.start()
+except StoreInUseError as error:
+    program.say(f"in use: {error}")
+    sys.exit(3)
+program.say("serving")
+app.add(program.mark.call("tick"), every="0.2s", max_runs=5, name="tick")
+sys.stdin.readline()
+app.stop()
+"""
+
+
+def test_case_1_of_four_processes_one_serves_and_the_others_are_told(
+    tmp_path: Path,
+) -> None:
+    data, journal = tmp_path / "data", tmp_path / "journal"
+    processes: list[subprocess.Popen[str]] = []
+
+    def start() -> subprocess.Popen[str]:
+        process = subprocess.Popen(
+            [sys.executable, "-c", ONE_OF_FOUR, str(data)],
+            cwd=ROOT,
+            env={**os.environ, "JOURNAL": str(journal)},
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        processes.append(process)
+        return process
+
+    try:
+        first = start()
+        assert said(first) == "serving"
+        for other in [start(), start(), start()]:
+            assert f"process {first.pid}" in said(other)
+            assert other.wait(PATIENCE_S) == 3
+        assert [said(first) for _ in range(5)] == ["ran tick"] * 5
+        first.communicate("\n", timeout=PATIENCE_S)
+    finally:
+        for process in processes:
+            process.kill()
+            process.communicate()  # closes its pipes, too
+    assert journal.read_text().splitlines() == ["ran tick"] * 5
+    with Scheduler(data, tasks=serving_program.app.tasks) as app:
+        states = [run.state for run in app.runs(task="mark")]
+    assert states == [RunState.SUCCEEDED] * 5

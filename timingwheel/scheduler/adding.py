@@ -45,6 +45,10 @@ def make_draft(call: object, options: AddOptions, *, argument: str = "call") -> 
     made = checked_call(call, argument)
     given = {name: value for name, value in options.items() if value is not None}
     name, key = given.get("name"), given.get("key")
+    if "if_exists" in given and name is None:
+        raise ArgumentError(
+            "if_exists", given["if_exists"], "pass name= with it: it is about names"
+        )
     cap = given.get("concurrency")
     return Draft(
         task=made.task.name,

@@ -177,7 +177,10 @@ class AsyncScheduler(Awaited):
             if not ended.done():
                 ended.set_result(why)
 
-        self._twin.add_failure_listener(lambda why: loop.call_soon_threadsafe(end, why))
+        def fail(why: BaseException) -> None:
+            loop.call_soon_threadsafe(end, why)
+
+        self._twin.add_failure_listener(fail)
         signals = (signal.SIGINT, signal.SIGTERM)
         for number in signals:
             loop.add_signal_handler(number, end)
@@ -187,6 +190,7 @@ class AsyncScheduler(Awaited):
         finally:
             for number in signals:
                 loop.remove_signal_handler(number)
+            self._twin.remove_failure_listener(fail)
             await self.stop(grace)
         if why is not None:
             raise EngineFailedError(
@@ -207,6 +211,10 @@ class AsyncScheduler(Awaited):
     def add_failure_listener(self, listener: FailureListener) -> None:
         """Call with the error if it stops for good, from a thread; not awaited."""
         self._twin.add_failure_listener(listener)
+
+    def remove_failure_listener(self, listener: FailureListener) -> None:
+        """Call it no more; not awaited."""
+        self._twin.remove_failure_listener(listener)
 
     def snapshot_metrics(self) -> MetricsSnapshot:
         """Return what this process has counted; not awaited."""

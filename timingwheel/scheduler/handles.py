@@ -316,6 +316,8 @@ class CalendarHandle:
         Raises:
             ArgumentError: one of them cannot be meant; it is named.
         """
+        if isinstance(weekdays, str):  # else its letters would count as names
+            raise ArgumentError("weekdays", weekdays, 'pass a list, such as ["SAT"]')
         calendar = NamedCalendar(dates=tuple(dates), weekdays=tuple(weekdays), tz=tz)
         self._store.set_calendar(self.name, calendar)
         return calendar

@@ -316,6 +316,8 @@ def _raw(body: bytes) -> dict[str, Any]:
 def _checked_upgrade(
     upgrade: Mapping[int, Upgrade], version: int
 ) -> Mapping[int, Upgrade]:
+    if not isinstance(upgrade, Mapping):
+        raise TaskError("upgrade", upgrade, "pass a dict, version to function")
     for old, step in upgrade.items():
         if type(old) is not int or not 1 <= old < version:
             raise TaskError(

@@ -20,6 +20,7 @@ from timingwheel.scheduler.describing import explained, upcoming
 from timingwheel.scheduler.desk import AnyJob, AnyRun, Desk
 from timingwheel.scheduler.handles import Page, RunHandle
 from timingwheel.scheduler.moments import bound_ns
+from timingwheel.scheduler.options import checked_tags, checked_text
 from timingwheel.scheduler.tasks import Task
 from timingwheel.scheduler.why import Explainer
 
@@ -76,15 +77,18 @@ class Questions:
             tags: words that it has, and maybe others.
             limit: rows at most, 1 to 1,000.
             cursor: of the page before.
+
+        Raises:
+            ArgumentError: one of them cannot be meant; it is named.
         """
         states = None if state is None else _states(state, JobState)
         page = self.desk.store.jobs(
             JobQuery(
                 state=None if states is None else next(iter(states)),
                 task=_task_name(task),
-                queue=queue,
-                name=name,
-                tags=tags,
+                queue=_text(queue, "queue"),
+                name=_text(name, "name"),
+                tags=None if tags is None else checked_tags(tags),
                 cursor=cursor,
                 limit=_checked_limit(limit),
             )
@@ -119,6 +123,7 @@ class Questions:
 
         Raises:
             UnknownJobError: there is no such job.
+            ArgumentError: another of them cannot be meant; it is named.
         """
         desk = self.desk
         page = desk.store.runs(
@@ -126,8 +131,8 @@ class Questions:
                 job_id=None if job is None else desk.require(job).id,
                 states=None if state is None else _states(state, RunState),
                 task=_task_name(task),
-                queue=queue,
-                tags=tags,
+                queue=_text(queue, "queue"),
+                tags=None if tags is None else checked_tags(tags),
                 since_ns=None if since is None else bound_ns(since, "since"),
                 until_ns=None if until is None else bound_ns(until, "until"),
                 cursor=cursor,
@@ -259,7 +264,11 @@ def _states(
 
 
 def _task_name(task: str | Task | None) -> str | None:
-    return task.name if isinstance(task, Task) else task
+    return task.name if isinstance(task, Task) else _text(task, "task")
+
+
+def _text(value: str | None, argument: str) -> str | None:
+    return None if value is None else checked_text(value, argument)
 
 
 def _checked_limit(limit: int) -> int:

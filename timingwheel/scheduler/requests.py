@@ -84,6 +84,8 @@ class Requests:
             ArgumentError: `delay` cannot be meant.
             DiskFullError: nothing has changed; it heals by itself.
         """
+        if delay is None:  # an option that is None is left out, and this one cannot be
+            raise ArgumentError("delay", None, 'pass seconds, or text such as "10m"')
         draft = make_draft(job, {"delay": delay}, argument="job")
         return self.desk.store.put([draft])[0].id
 

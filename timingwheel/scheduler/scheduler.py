@@ -21,12 +21,12 @@ tasks are known.
 from __future__ import annotations
 
 import logging
+import os
 import queue as queues
 import signal
 import threading
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
-from types import FrameType, TracebackType
+from collections.abc import Callable, Mapping
+from types import TracebackType
 from typing import Any, Final, Self, Unpack, overload
 
 from timingwheel.clock import Clock, SystemClock
@@ -57,7 +57,8 @@ from timingwheel.scheduler.payloads import Form, Upgrade
 from timingwheel.scheduler.questions import Questions
 from timingwheel.scheduler.requests import Requests
 from timingwheel.scheduler.retrying import Retry
-from timingwheel.scheduler.tasks import Task, TaskRegistry
+from timingwheel.scheduler.signals import signals_put
+from timingwheel.scheduler.tasks import Task, TaskRegistry, checked_registry
 from timingwheel.scheduler.watching import RunWatch
 from timingwheel.stores.embedded import StoreOptions
 
@@ -65,11 +66,14 @@ Function = Callable[..., Any]
 FailureListener = Callable[[BaseException], object]
 
 GRACE_SECONDS: Final = 10.0
-_SIGNALS: Final = (signal.SIGINT, signal.SIGTERM)
 _CLOSED: Final = "the scheduler was stopped: start() it again, or build another"
 _FAILED: Final = (
     "the scheduler stopped for good, and what was acknowledged is safe: mend the cause, "
     "stop() it and start again"
+)
+_FORKED: Final = (
+    "this process is a fork of the one that started the scheduler, whose threads it does "
+    "not have: start it after forking, or stop() it here and build another"
 )
 _logger = logging.getLogger("timingwheel")
 
@@ -109,7 +113,7 @@ class Scheduler(Requests, Questions):
         tasks: TaskRegistry | None = None,
         **log_options: Unpack[StoreOptions],
     ) -> None:
-        self.tasks: Final = TaskRegistry() if tasks is None else tasks
+        self.tasks: Final = checked_registry(tasks)
         self.clock: Final[Clock] = SystemClock() if clock is None else clock
         self.metrics: Final = Metrics()
         self._source = checked_source(store)
@@ -126,6 +130,7 @@ class Scheduler(Requests, Questions):
         self._desk: Desk | None = None
         self._node: NodeLoop | None = None
         self._was_stopped = False
+        self._opened_by = 0
         self._failure_listeners: list[FailureListener] = []
 
     # -- tasks ----------------------------------------------------------------------------
@@ -200,9 +205,12 @@ class Scheduler(Requests, Questions):
             StoreError: the path is no store and cannot become one.
             LogCorruptError: acknowledged data is damaged; no byte was changed.
             EngineFailedError: it stopped for good before; see its cause, and stop it.
+            EngineClosedError: this process is a fork of the one that started it.
         """
         with self._turn, self._life:
             node = self._node
+            if node is not None and self._opened_by != os.getpid():
+                raise EngineClosedError(_FORKED)
             if node is not None and node.failure is not None:
                 raise EngineFailedError(_FAILED) from node.failure
             if node is None:
@@ -222,10 +230,16 @@ class Scheduler(Requests, Questions):
 
         Args:
             grace: how long to wait for what runs. What takes longer ends as `shutdown`
-                and starts again with the next process; that uses up no attempt.
+                and starts again with the next process; that uses up no attempt. So does
+                a handler that stops its own scheduler.
+
+        In a forked child it only lets go of what belongs to the parent.
         """
         grace_s = duration_ns(grace, "grace") / 1e9
         with self._turn:
+            if self._desk is not None and self._opened_by != os.getpid():
+                self._desk, self._node, self._was_stopped = None, None, True
+                return
             try:
                 # Without the lock of life: handlers that end may still add jobs.
                 if self._node is not None:
@@ -255,13 +269,13 @@ class Scheduler(Requests, Questions):
         ends: queues.SimpleQueue[int | BaseException] = queues.SimpleQueue()
         self.add_failure_listener(ends.put)
         try:
-            with _signals_put(ends):
+            with signals_put(ends):
                 self.start()
                 ended = ends.get()
             if isinstance(ended, int):
                 _logger.info("%s: stopping", signal.Signals(ended).name)
         finally:
-            self._failure_listeners.remove(ends.put)
+            self.remove_failure_listener(ends.put)
             self.stop(grace)
         if isinstance(ended, BaseException):
             raise EngineFailedError(_FAILED) from ended
@@ -273,6 +287,11 @@ class Scheduler(Requests, Questions):
         should end the program and start it again.
         """
         self._failure_listeners.append(listener)
+
+    def remove_failure_listener(self, listener: FailureListener) -> None:
+        """Call it no more; one that was never added is no fault."""
+        if listener in self._failure_listeners:
+            self._failure_listeners.remove(listener)
 
     def __enter__(self) -> Self:
         return self.start()
@@ -332,6 +351,7 @@ class Scheduler(Requests, Questions):
             watch = self._make_watch(store)
             self._desk = Desk(store, tasks=self.tasks, watch=watch)
             self._was_stopped = False
+            self._opened_by = os.getpid()
         return self._desk
 
     def _close(self) -> None:
@@ -373,20 +393,3 @@ class Scheduler(Requests, Questions):
             desk.watch.close(failed)
         for listener in list(self._failure_listeners):
             listener(error)
-
-
-@contextmanager
-def _signals_put(
-    ends: queues.SimpleQueue[int | BaseException],
-) -> Iterator[None]:
-    """Put SIGINT and SIGTERM into a queue for as long as the block lasts."""
-
-    def put(number: int, _: FrameType | None) -> None:
-        ends.put(number)
-
-    former = {number: signal.signal(number, put) for number in _SIGNALS}
-    try:
-        yield
-    finally:
-        for number, handler in former.items():
-            signal.signal(number, handler)

@@ -20,9 +20,11 @@ import threading
 from collections.abc import Callable, Mapping
 from typing import Any, Final, NamedTuple
 
+from timingwheel.errors import ArgumentError
 from timingwheel.jobs.durations import Duration, duration_ns
 from timingwheel.jobs.errors import TaskError, UnknownTaskError
 from timingwheel.jobs.model import DEFAULT_QUEUE, Delivery, Payload
+from timingwheel.scheduler.options import checked_text
 from timingwheel.scheduler.payloads import Form, PayloadCodec, Upgrade
 from timingwheel.scheduler.retrying import Retry
 from timingwheel.scheduler.signatures import Signature
@@ -119,7 +121,7 @@ class Task:
             raise TaskError(
                 "executor", executor, "it runs coroutines: make the function async def"
             )
-        self.queue: Final = queue
+        self.queue: Final = checked_text(queue, "queue")
         if type(priority) is not int:
             raise TaskError(
                 "priority", priority, "pass a whole number, higher is sooner"
@@ -226,6 +228,19 @@ class TaskRegistry:
         """Return the tasks, in the order in which they were added."""
         with self._lock:
             return list(self._tasks.values())
+
+
+def checked_registry(tasks: TaskRegistry | None) -> TaskRegistry:
+    """Return a registry of tasks; a new one for None.
+
+    Raises:
+        ArgumentError: it is none, such as the scheduler that has it.
+    """
+    if tasks is None:
+        return TaskRegistry()
+    if not isinstance(tasks, TaskRegistry):
+        raise ArgumentError("tasks", tasks, "pass the tasks of a scheduler, app.tasks")
+    return tasks
 
 
 def import_task(

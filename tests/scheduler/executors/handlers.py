@@ -270,6 +270,20 @@ async def stop_own_async() -> None:
 
 
 @task
+def heed(ctx: Context) -> None:
+    """Wait to be asked, and end then."""
+    asked = threading.Event()
+    ctx.on_asked(asked.set)
+    asked.wait()
+    ctx.check()
+
+
+@task
+async def heed_async() -> None:
+    await asyncio.Event().wait()
+
+
+@task
 def loop_for_ever(address: str) -> None:
     knock(address)
     while True:

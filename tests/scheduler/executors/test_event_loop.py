@@ -34,11 +34,15 @@ def test_a_coroutine_that_blocks_the_loop_loses_it_to_what_comes_after(
     stage.submit(blocked)
     door.wait_for_knock()
     stage.executor.interrupt(blocked.claim.token, Outcome.TIMEOUT, kill=False)
-    stage.submit(work_of(handlers.add_async.call(1)))
+    after = work_of(handlers.add_async.call(1))
+    stage.submit(after)
     assert stage.host.finishes == []  # the loop cannot get on
     stage.executor.interrupt(blocked.claim.token, Outcome.TIMEOUT, kill=True)
     finishes = stage.host.wait_for_ends(2)
-    assert [finish.outcome for finish in finishes] == [Outcome.TIMEOUT, Outcome.OK]
+    assert {one.token: one.outcome for one in finishes} == {
+        blocked.claim.token: Outcome.TIMEOUT,
+        after.claim.token: Outcome.OK,
+    }
     assert "blocks the event loop" in stage.host.alerts[0]
 
 

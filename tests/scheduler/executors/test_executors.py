@@ -462,6 +462,21 @@ def test_what_outlasts_the_grace_is_told_as_shut_down(
     door.open()
 
 
+@pytest.mark.parametrize("kind", ["inline", "thread", "asyncio"])
+def test_what_heeds_the_stop_is_shut_down_without_an_alert(
+    kind: str, make_stage: MakeStage
+) -> None:
+    stage = make_stage(kind)
+    task = handlers.heed_async if kind == "asyncio" else handlers.heed
+    work = work_of(task.call())
+    stage.submit(work)
+    stage.host.wait_until(lambda: stage.host.begun == [work.claim.token])
+    assert stage.executor.stop(0) == []
+    (finish,) = stage.host.finishes
+    assert finish.outcome is Outcome.SHUTDOWN
+    assert stage.host.alerts == []
+
+
 @pytest.mark.parametrize("kind", ALL)
 def test_a_stop_does_not_overtake_the_end_of_an_attempt(
     kind: str, make_stage: MakeStage

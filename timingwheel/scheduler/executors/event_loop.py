@@ -24,12 +24,12 @@ from timingwheel.scheduler.executors.attempt import (
     canceller,
     may_begin,
 )
-from timingwheel.scheduler.executors.executor import Host, Work
+from timingwheel.scheduler.executors.executor import HEED_S, Host, Work
 from timingwheel.scheduler.executors.pace import Pace
 from timingwheel.scheduler.executors.reports import Reports
 
 SLOTS_DEFAULT: Final = 100
-_TIDY_S: Final = 1.0
+_TIDY_S: Final = 0.2
 
 
 class AsyncioExecutor:
@@ -106,8 +106,14 @@ class AsyncioExecutor:
             is_on_loop = self._is_on_loop()  # then nothing could end while we wait
             if not is_on_loop:
                 self._done.wait_for(self._is_quiet, timeout=grace_s)
-            tokens = list(self._running)
-        for token in tokens:
+            late = list(self._running)
+        for token in late:
+            self.interrupt(token, Outcome.SHUTDOWN, kill=False)
+        with self._lock:
+            if not is_on_loop:
+                self._done.wait_for(self._is_quiet, timeout=HEED_S)
+            stuck = list(self._running)
+        for token in stuck:
             self.interrupt(token, Outcome.SHUTDOWN, kill=True)
         with self._lock:
             if not is_on_loop:

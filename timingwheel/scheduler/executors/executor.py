@@ -9,12 +9,19 @@ executor serves an embedded scheduler and a remote worker.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import NamedTuple, Protocol
+from typing import Final, NamedTuple, Protocol
 
 from timingwheel.clock import Clock
 from timingwheel.jobs.model import Draft, Outcome
 from timingwheel.jobs.store import Claim, Finish
 from timingwheel.scheduler.tasks import Call, Task
+
+HEED_S: Final = 0.2
+"""What a stop gives those that are asked to end when the grace is over.
+
+Enough for a handler that looks at `ctx.check()` ten times a second, and a stop with a
+grace of 10 s is still over within 10.5 s.
+"""
 
 
 class Work(NamedTuple):
@@ -94,7 +101,9 @@ class Executor(Protocol):
     def stop(self, grace_s: float) -> list[Work]:
         """Start nothing more; wait up to `grace_s` for what runs, then interrupt it.
 
+        It is asked first, and has HEED_S to heed that; what is left then is killed.
+
         Returns:
-            Work that was never begun. What was begun and did not end within the grace
+            Work that was never begun. What was begun and has not done its work by then
             is reported to the host with outcome SHUTDOWN.
         """

@@ -16,7 +16,7 @@ from collections.abc import Sequence
 from timingwheel.jobs.model import Outcome
 from timingwheel.jobs.store import Finish
 from timingwheel.scheduler.executors.attempt import Attempt, attempt_for, may_begin
-from timingwheel.scheduler.executors.executor import Host, Work
+from timingwheel.scheduler.executors.executor import HEED_S, Host, Work
 from timingwheel.scheduler.executors.pace import Pace
 from timingwheel.scheduler.executors.reports import Reports
 
@@ -87,10 +87,17 @@ class InlineExecutor:
             self._stopped = True
             left = list(self._waiting)
             self._waiting.clear()
-            if threading.get_ident() != self._thread:  # else it would wait for itself
+            is_own = threading.get_ident() == self._thread  # it would wait for itself
+            if not is_own:
                 self._changed.wait_for(self._is_quiet, timeout=grace_s)
-            tokens = list(self._running)
-        for token in tokens:
+            late = list(self._running)
+        for token in late:
+            self.interrupt(token, Outcome.SHUTDOWN, kill=False)
+        with self._changed:
+            if not is_own:
+                self._changed.wait_for(self._is_quiet, timeout=HEED_S)
+            stuck = list(self._running)
+        for token in stuck:
             self.interrupt(token, Outcome.SHUTDOWN, kill=True)
         return left
 

@@ -30,7 +30,7 @@ from timingwheel.scheduler.attempt_log import LogTail
 from timingwheel.scheduler.context import TASK_LOGGER, LeaseLost
 from timingwheel.scheduler.executors.attempt import log_ids, may_begin
 from timingwheel.scheduler.executors.commands import exit_words
-from timingwheel.scheduler.executors.executor import Host, Work
+from timingwheel.scheduler.executors.executor import HEED_S, Host, Work
 from timingwheel.scheduler.executors.messages import (
     Add,
     Answer,
@@ -50,7 +50,7 @@ from timingwheel.scheduler.executors.reports import Reports
 from timingwheel.scheduler.executors.switchboard import Switchboard
 from timingwheel.scheduler.tasks import MAIN, Task
 
-_TIDY_S: Final = 1.0
+_TIDY_S: Final = 0.2
 
 
 class _Running:
@@ -172,8 +172,13 @@ class ProcessExecutor:
             left = list(self._waiting)
             self._waiting.clear()
             self._done.wait_for(self._is_quiet, timeout=grace_s)
-            tokens = list(self._running)
-        for token in tokens:
+            late = list(self._running)
+        for token in late:
+            self.interrupt(token, Outcome.SHUTDOWN, kill=False)
+        with self._lock:
+            self._done.wait_for(self._is_quiet, timeout=HEED_S)
+            stuck = list(self._running)
+        for token in stuck:
             self.interrupt(token, Outcome.SHUTDOWN, kill=True)
         if self._board is not None and self._manager is not None:
             with self._lock:
@@ -335,7 +340,7 @@ class ProcessExecutor:
             )
             error = f"its process died with {words}"
             self._report(running, running.finish(Outcome.LOST, error))
-        elif not slot.is_ready and not slot.is_killed:
+        elif not (slot.is_ready or slot.is_killed or self._stopped):
             self._fail_next(f"a new process died with {words} before it was ready")
 
     def _fail_next(self, words: str) -> None:

@@ -17,7 +17,7 @@ from timingwheel.clock import WAIT_MAX_NS
 from timingwheel.jobs.model import Outcome
 from timingwheel.jobs.store import Finish
 from timingwheel.scheduler.executors.attempt import Attempt, attempt_for, may_begin
-from timingwheel.scheduler.executors.executor import Host, Work
+from timingwheel.scheduler.executors.executor import HEED_S, Host, Work
 from timingwheel.scheduler.executors.pace import Pace
 from timingwheel.scheduler.executors.reports import Reports
 
@@ -97,8 +97,13 @@ class ThreadExecutor:
             self._waiting.clear()
             self._changed.notify_all()
             self._done.wait_for(self._is_quiet, timeout=grace_s)
-            tokens = list(self._running)
-        for token in tokens:
+            late = list(self._running)
+        for token in late:
+            self.interrupt(token, Outcome.SHUTDOWN, kill=False)
+        with self._lock:
+            self._done.wait_for(self._is_quiet, timeout=HEED_S)
+            stuck = list(self._running)
+        for token in stuck:
             self.interrupt(token, Outcome.SHUTDOWN, kill=True)
         with self._lock:
             self._done.wait_for(lambda: self._reports.are_told)
