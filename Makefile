@@ -18,7 +18,7 @@ BASE := $(VENV)/.made-$(PYTHON_VERSION)
 PIP := $(PY) -m pip install --quiet --disable-pip-version-check
 CODE := $(wildcard wal timingwheel tests bench docs/examples setup.py)
 TYPED := $(wildcard wal timingwheel tests bench)
-COMPILED_FROM := setup.py $(wildcard timingwheel/*.pyx timingwheel/*.pxd bench/*.c)
+COMPILED_FROM := setup.py $(wildcard timingwheel/*.pyx timingwheel/*/*.pyx bench/*.c)
 
 .PHONY: help setup run test test-long bench bench-smoke lint clean
 
@@ -53,7 +53,7 @@ lint: $(VENV)/.has-lint $(VENV)/.compiled ## style, format, types and layers
 
 clean: ## remove .venv and all caches; never a store
 	rm -rf $(VENV) build dist ./*.egg-info .benchmarks .hypothesis .mypy_cache .pytest_cache .ruff_cache .import_linter_cache
-	rm -f timingwheel/*.so bench/*.so
+	rm -f timingwheel/*.so timingwheel/*/*.so bench/*.so
 	find wal timingwheel tests bench docs -name __pycache__ -type d -prune -exec rm -rf {} + 2>/dev/null || true
 
 # What each command needs, marked by a stamp that is as old as its last installation.

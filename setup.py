@@ -12,7 +12,10 @@ from setuptools import Extension, setup
 from setuptools.command.build_ext import build_ext
 from setuptools.errors import CompileError, ExecError, PlatformError
 
-COMPILED_BODIES = [Extension("timingwheel._wheel", ["timingwheel/_wheel.pyx"])]
+COMPILED_BODIES = [
+    Extension("timingwheel._wheel", ["timingwheel/_wheel.pyx"]),
+    Extension("timingwheel.engine._table", ["timingwheel/engine/_table.pyx"]),
+]
 # For the benchmarks in this tree alone; never part of what is installed elsewhere.
 BENCH_BASELINE = Extension("bench._baseline", ["bench/_baseline.c"])
 

@@ -1,19 +1,37 @@
-"""The timer table: rows by slot and by id."""
+"""The timer table: rows by slot and by id, on every body of it."""
 
 from __future__ import annotations
 
 import random
 import sys
+from array import array
+from collections.abc import Callable
 
 import pytest
 
-from timingwheel.engine.records import Base, TimerId
+from tests.engine.table_bodies import TABLES
+from timingwheel.engine.records import (
+    Base,
+    TimerId,
+    timer_fired,
+    timer_scheduled,
+)
 from timingwheel.engine.table import NO_HANDLE, Row, State, TimerTable
+from timingwheel.errors import TimingWheelError
+from wal.frame import encode_records
+
+MakeTable = Callable[[], TimerTable]
+
+
+@pytest.fixture(params=TABLES)
+def make_table(request: pytest.FixtureRequest) -> MakeTable:
+    made: MakeTable = request.param
+    return made
 
 
 @pytest.fixture
-def table() -> TimerTable:
-    return TimerTable()
+def table(make_table: MakeTable) -> TimerTable:
+    return make_table()
 
 
 def insert(table: TimerTable, timer_id: int, payload: bytes = b"") -> int:
@@ -112,6 +130,218 @@ def test_random_programs_agree_with_a_dictionary(
 def test_check_sees_a_row_that_the_index_does_not_know(table: TimerTable) -> None:
     insert(table, 1)
     table.check()
-    table._timer_id[0] = 2
+    insert(table, 1)  # a second row of one id
     with pytest.raises(AssertionError):
         table.check()
+
+
+@pytest.mark.parametrize("unknown", [0, -1, 7, 2**63, -(2**70)])
+def test_an_id_that_was_never_given_leads_nowhere(
+    table: TimerTable, unknown: int
+) -> None:
+    assert table.slot(unknown) is None
+    insert(table, 1)
+    assert table.slot(unknown) is None
+
+
+def test_a_timer_that_is_not_there_cannot_be_removed(table: TimerTable) -> None:
+    with pytest.raises(KeyError, match="1"):
+        table.remove(1)
+    insert(table, 1)
+    table.remove(1)
+    with pytest.raises(KeyError, match="1"):
+        table.remove(1)
+    assert len(table) == 0
+
+
+def test_a_slot_that_was_never_made_is_refused(table: TimerTable) -> None:
+    insert(table, 1)
+    for read in (table.row, table.payload, table.deadline_ns, table.is_waiting):
+        with pytest.raises(IndexError):
+            read(1)
+    with pytest.raises(IndexError):
+        table.set_handle(2**31, 5)
+
+
+@pytest.mark.parametrize("size", [0, 1, 100, 16_384, 16_385, 65_536, 1 << 20])
+def test_a_payload_of_any_size_comes_back(table: TimerTable, size: int) -> None:
+    payloads = [bytes([place]) * size for place in range(1, 20)]
+    for timer_id, payload in enumerate(payloads, 1):
+        insert(table, timer_id, payload)
+    table.check()
+    for timer_id in range(1, 20, 2):
+        table.remove(timer_id)
+    table.check()
+    assert [row.payload for row in table.walk(0, 20)] == payloads[1::2]
+
+
+def test_ids_in_runs_far_apart_are_all_found(table: TimerTable) -> None:
+    """After an unclean start numbers go on 2**20 higher, time after time."""
+    ids = [run * 2**20 + place for run in range(1, 40) for place in range(50)]
+    slots = {timer_id: insert(table, timer_id) for timer_id in ids}
+    for timer_id in ids[::3]:
+        table.remove(timer_id)
+        del slots[timer_id]
+    table.check()
+    assert {timer_id: table.slot(timer_id) for timer_id in slots} == slots
+    assert all(table.slot(timer_id) is None for timer_id in ids[::3])
+
+
+# -- many rows at once ------------------------------------------------------------------
+
+
+def test_slots_of_a_state_come_by_growing_id(
+    table: TimerTable, rng: random.Random
+) -> None:
+    ids = rng.sample(range(1, 10**6), 1_000)
+    for timer_id in ids:
+        insert(table, timer_id)
+    for timer_id in ids[::3]:
+        table.fire(slot_of(table, timer_id), last_lsn=1, attempt=1)
+    for timer_id in ids[::7]:
+        table.remove(timer_id)
+    left = set(ids) - set(ids[::7])
+    fired = left & set(ids[::3])
+    for state, expected in ((State.FIRED, fired), (State.WAITING, left - fired)):
+        slots = table.slots_in(state)
+        assert slots.typecode == "I"
+        assert [table.row(slot).timer_id for slot in slots] == sorted(expected)
+
+
+def slot_of(table: TimerTable, timer_id: int) -> int:
+    slot = table.slot(timer_id)
+    assert slot is not None
+    return slot
+
+
+def test_a_wheel_batch_has_the_rows_of_one_base_and_their_ticks_rounded_up(
+    table: TimerTable,
+) -> None:
+    deadlines = [1 << 10, (1 << 10) + 1, 0, (1 << 63) - 1, 5, -1, -(1 << 63)]
+    for place, deadline_ns in enumerate(deadlines):
+        for base in Base:
+            table.insert(
+                10 * place + base + 1,
+                last_lsn=1,
+                deadline_ns=deadline_ns,
+                base=base,
+                payload=b"",
+            )
+    slots = table.slots_in(State.WAITING)
+    batch = table.wheel_batch(slots, Base.WALL, tick_bits=10)
+    assert batch.timer_ids == array("q", range(2, 72, 10))
+    assert [table.row(slot).timer_id for slot in batch.slots] == [*batch.timer_ids]
+    assert batch.ticks == array("q", [1, 2, 0, 1 << 53, 1, 0, -(1 << 53)])
+    assert batch.first_tick == -(1 << 53)
+    assert table.wheel_batch(array("I"), 0, tick_bits=10).first_tick is None
+
+
+def test_handles_are_noted_for_many_rows(table: TimerTable) -> None:
+    slots = array("I", [insert(table, timer_id) for timer_id in range(1, 6)])
+    table.set_handles(slots[1:4], array("q", [7, 8, 7]))
+    assert [table.handle(slot) for slot in slots] == [NO_HANDLE, 7, 8, 7, NO_HANDLE]
+    assert table.count_handles(7) == 2
+    with pytest.raises(ValueError, match="5 int64"):
+        table.set_handles(slots, array("q", [1]))
+    with pytest.raises(ValueError, match="5 int64"):
+        table.set_handles(slots, array("i", [1] * 5))
+    with pytest.raises(IndexError):
+        table.set_handles(array("I", [99]), array("q", [1]))
+
+
+SCHEDULED = [timer_scheduled(n % 2, n << 40, bytes(n)) for n in range(1, 30)]
+
+
+def test_a_run_of_scheduled_records_becomes_rows(table: TimerTable) -> None:
+    body = encode_records([timer_fired(1, 1), *SCHEDULED, timer_fired(2, 1)])
+    start = len(encode_records([timer_fired(1, 1)]))
+    count, end, slots = table.insert_scheduled(101, body, at=start, known_lsn=0)
+    assert count == len(SCHEDULED) == len(slots)
+    assert end == len(body) - start
+    assert [table.row(slot) for slot in slots] == [
+        Row(TimerId(100 + n), 100 + n, n << 40, 0, State.WAITING, n % 2, bytes(n))
+        for n in range(1, 30)
+    ]
+    assert all(table.handle(slot) == NO_HANDLE for slot in slots)
+    table.check()
+
+
+def test_no_run_of_scheduled_records_is_no_rows(table: TimerTable) -> None:
+    for body in (b"", encode_records([timer_fired(1, 1)])):
+        count, end, slots = table.insert_scheduled(1, body, at=0, known_lsn=0)
+        assert (count, end, slots) == (0, 0, array("I"))
+    assert len(table) == 0
+
+
+def test_of_a_run_what_is_known_already_stays_as_it_is(table: TimerTable) -> None:
+    insert(table, 3, b"newer")
+    insert(table, 5, b"newer")
+    body = encode_records(SCHEDULED)
+    count, _, slots = table.insert_scheduled(1, body, at=0, known_lsn=6)
+    assert count == len(SCHEDULED)
+    assert len(slots) == count - 2
+    assert table.payload(slot_of(table, 3)) == table.payload(slot_of(table, 5))
+    assert table.timer_ids() == [*range(1, 30)]
+    table.check()
+
+
+def test_a_run_ends_before_a_record_that_is_cut_off(table: TimerTable) -> None:
+    body = encode_records(SCHEDULED[:3])
+    whole = len(encode_records(SCHEDULED[:2]))
+    for end in range(whole, len(body)):
+        count, at, _ = table.insert_scheduled(1, body[:end], at=0, known_lsn=9)
+        assert (count, at) == (2, whole)
+
+
+def packed(table: TimerTable, count: int, bytes_max: int) -> bytes:
+    parts, slot = [], 0
+    while slot < table.slot_count:
+        part, after = table.pack_rows(slot, count, bytes_max=bytes_max)
+        assert slot < after <= slot + count
+        parts.append(part)
+        slot = after
+    return b"".join(parts)
+
+
+def test_packed_rows_come_back_and_are_the_same_bytes_from_every_body(
+    table: TimerTable, make_table: MakeTable, rng: random.Random
+) -> None:
+    plain = TimerTable()
+    for timer_id in range(1, 300):
+        row = {
+            "last_lsn": timer_id + rng.getrandbits(50),
+            "deadline_ns": rng.getrandbits(64) - (1 << 63),
+            "base": rng.randrange(2),
+            "payload": rng.randbytes(rng.choice((0, 1, 60, 20_000))),
+            "attempt": rng.getrandbits(32),
+            "state": rng.choice([*State]),
+        }
+        for each in (plain, table):
+            each.insert(timer_id, **row)
+            if timer_id > 10 and timer_id % 7 == 0:
+                each.remove(timer_id - 6)
+    block = b"\1" + packed(table, 16, 64 << 10)
+    assert block == b"\1" + packed(plain, 1_000, 1 << 30)
+    back = make_table()
+    back.load_rows(block, 1)
+    back.check()
+    assert list(back.walk(0, 300)) == list(table.walk(0, 300))
+
+
+def test_rows_are_packed_within_bounds_of_slots_and_bytes(table: TimerTable) -> None:
+    for timer_id in range(1, 11):
+        insert(table, timer_id, bytes(66))
+    table.remove(2)
+    assert table.pack_rows(0, 3, bytes_max=10**6)[1] == 3
+    part, after = table.pack_rows(0, 10, bytes_max=201)
+    assert (len(part), after) == (300, 4)
+    assert table.pack_rows(1, 1, bytes_max=99) == (b"", 2)
+    assert table.pack_rows(10, 5, bytes_max=99) == (b"", 10)
+
+
+def test_a_block_that_ends_within_a_row_is_refused(table: TimerTable) -> None:
+    insert(table, 1, b"payload")
+    block = table.pack_rows(0, 1, bytes_max=1)[0]
+    for end in range(1, len(block)):
+        with pytest.raises(TimingWheelError, match=f"{end} bytes.*row at byte 0"):
+            type(table)().load_rows(block[:end], 0)

@@ -18,7 +18,6 @@ from collections.abc import Iterator
 from typing import Final
 
 from timingwheel.engine.state import EngineState
-from timingwheel.engine.table import TimerTable
 from timingwheel.errors import TimingWheelError
 
 ROWS: Final = 1
@@ -26,11 +25,11 @@ STEPS: Final = 2
 OWNER: Final = 64
 
 SLOTS_A_STEP: Final = 256
-"""Rows packed under the lock at a time: about half a millisecond in plain Python."""
+"""Rows packed under the lock at a time: about half a millisecond in plain Python, ten
+microseconds compiled."""
 BYTES_A_STEP: Final = 64 << 10
 BLOCK_BYTES: Final = 256 << 10
 
-_ROW: Final = struct.Struct("<qqqIBBI")
 _STEPS: Final = struct.Struct("<Bqq")
 
 
@@ -50,7 +49,9 @@ def dump(
         with lock:
             if slot >= state.table.slot_count:
                 break
-            part, slot = _pack_rows(state.table, slot, slots_a_step)
+            part, slot = state.table.pack_rows(
+                slot, slots_a_step, bytes_max=BYTES_A_STEP
+            )
         parts.append(part)
         size += len(part)
         if size >= block_bytes:
@@ -78,7 +79,7 @@ def load(state: EngineState, block: bytes) -> bytes | None:
     if block[0] == OWNER:
         return block[1:]
     if block[0] == ROWS:
-        _unpack_rows(state.table, block)
+        state.table.load_rows(block, 1)
     elif block[0] == STEPS:
         _, state.steps_lsn, state.steps_ns = _STEPS.unpack(block)
     else:
@@ -87,35 +88,3 @@ def load(state: EngineState, block: bytes) -> bytes | None:
             "version that wrote it"
         )
     return None
-
-
-def _pack_rows(table: TimerTable, start: int, count: int) -> tuple[bytes, int]:
-    """Pack rows from a slot on, within the bounds of a step; return the next slot."""
-    parts: list[bytes] = []
-    size, slot = 0, start
-    stop = min(start + count, table.slot_count)
-    while slot < stop and size < BYTES_A_STEP:
-        for row in table.walk(slot, slot + 1):
-            parts.append(_ROW.pack(*row[:6], len(row.payload)) + row.payload)
-            size += len(parts[-1])
-        slot += 1
-    return b"".join(parts), slot
-
-
-def _unpack_rows(table: TimerTable, block: bytes) -> None:
-    at = 1
-    while at < len(block):
-        timer_id, last_lsn, deadline_ns, attempt, state, base, size = _ROW.unpack_from(
-            block, at
-        )
-        at += _ROW.size
-        table.insert(
-            timer_id,
-            last_lsn=last_lsn,
-            deadline_ns=deadline_ns,
-            base=base,
-            payload=block[at : at + size],
-            attempt=attempt,
-            state=state,
-        )
-        at += size

@@ -12,6 +12,7 @@ from itertools import islice
 from typing import Final
 
 from timingwheel.clock import Reading
+from timingwheel.engine.bodies import TimerTable
 from timingwheel.engine.records import (
     FIRED,
     ID_ONLY,
@@ -22,7 +23,7 @@ from timingwheel.engine.records import (
     Kind,
     TimerId,
 )
-from timingwheel.engine.table import NO_HANDLE, State, TimerTable
+from timingwheel.engine.table import NO_HANDLE, State
 from timingwheel.engine.timeline import Now, Timeline
 from timingwheel.errors import TimingWheelError
 

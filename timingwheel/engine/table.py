@@ -4,7 +4,8 @@ No object per timer: the columns are arrays, the payloads live in an arena, and 
 index leads from a timer's id to its row. A row keeps its slot for life, so a snapshot can
 walk the slots while timers come and go.
 
-This is the plain body of the contract; its arena is a list of `bytes`.
+This is the plain body of the contract, there to be read and to check the other by; its
+arena is a list of `bytes`. The compiled one is `_table.pyx`; `bodies.py` chooses. (PEP 399.)
 
     column       bytes  meaning
     timer_id     8      0 in a free row
@@ -19,14 +20,19 @@ This is the plain body of the contract; its arena is a list of `bytes`.
 
 from __future__ import annotations
 
+import struct
 from array import array
 from collections.abc import Iterator
 from enum import IntEnum
 from typing import Final, NamedTuple
 
-from timingwheel.engine.records import TimerId
+from timingwheel.engine.records import SCHEDULED, Kind, TimerId
+from timingwheel.errors import TimingWheelError
 
 NO_HANDLE: Final = -1
+
+_PACKED_ROW: Final = struct.Struct("<qqqIBBI")  # drawn in dump.py
+_RECORD_SIZE: Final = struct.Struct("<I")  # before each record in a group's body
 
 
 class State(IntEnum):
@@ -48,6 +54,19 @@ class Row(NamedTuple):
     state: State
     base: int
     payload: bytes
+
+
+class WheelBatch(NamedTuple):
+    """Some rows as a wheel takes them, column by column."""
+
+    slots: array[int]
+    """Typecode "I"."""
+    ticks: array[int]
+    """Deadlines, rounded up to ticks; typecode "q"."""
+    timer_ids: array[int]
+    """Typecode "q"."""
+    first_tick: int | None
+    """The least of the ticks."""
 
 
 class TimerTable:
@@ -199,6 +218,123 @@ class TimerTable:
         """Return all ids in growing order. Cost: O(n log n)."""
         return sorted(self._slots)
 
+    # -- many rows at once: what recovery and snapshots go through ----------------------
+
+    def slots_in(self, state: int) -> array[int]:
+        """Return the slots of the rows in a state, by growing id. Cost: O(n log n)."""
+        in_order = (self._slots[timer_id] for timer_id in sorted(self._slots))
+        return array("I", (slot for slot in in_order if self._state[slot] == state))
+
+    def wheel_batch(
+        self, slots: array[int], base: int, *, tick_bits: int
+    ) -> WheelBatch:
+        """Return those of some rows that are on a base, as a wheel takes them.
+
+        Args:
+            slots: of rows in use; typecode "I".
+            base: which clock.
+            tick_bits: a tick is 2**tick_bits ns.
+        """
+        own = array("I", (slot for slot in slots if self._base[slot] == base))
+        ticks = array("q", (-(-self._deadline_ns[slot] >> tick_bits) for slot in own))
+        timer_ids = array("q", (self._timer_id[slot] for slot in own))
+        return WheelBatch(own, ticks, timer_ids, min(ticks, default=None))
+
+    def set_handles(self, slots: array[int], handles: array[int]) -> None:
+        """Note where in a wheel many rows are.
+
+        Args:
+            slots: of the rows; typecode "I".
+            handles: one for each; typecode "q".
+        """
+        if len(handles) != len(slots) or handles.typecode != "q":
+            raise ValueError(f"set_handles takes a handle a slot, {len(slots)} int64")
+        for slot, handle in zip(slots, handles, strict=True):
+            self._handle[slot] = handle
+
+    def insert_scheduled(
+        self, first_lsn: int, body: bytes, *, at: int, known_lsn: int
+    ) -> tuple[int, int, array[int]]:
+        """Add the timers that a run of TimerScheduled records in a group's body makes.
+
+        Args:
+            first_lsn: of the record that begins at byte `at`.
+            body: encoded records.
+            at: where the run begins, if there is one.
+            known_lsn: up to here a timer may be in the table, and stays as it is.
+
+        Returns:
+            How many records the run has, where in the body it ends, and the slots of the
+            timers that were added (typecode "I").
+        """
+        slots = array("I")
+        lsn, data_at = first_lsn, at + _RECORD_SIZE.size
+        while data_at + SCHEDULED.size <= len(body):
+            (size,) = _RECORD_SIZE.unpack_from(body, at)
+            kind, base, deadline_ns = SCHEDULED.unpack_from(body, data_at)
+            end = data_at + size
+            if kind != Kind.TIMER_SCHEDULED or size < SCHEDULED.size or end > len(body):
+                break
+            if lsn > known_lsn or lsn not in self._slots:
+                slot = self.insert(
+                    lsn,
+                    last_lsn=lsn,
+                    deadline_ns=deadline_ns,
+                    base=base,
+                    payload=body[data_at + SCHEDULED.size : end],
+                )
+                slots.append(slot)
+            lsn, at, data_at = lsn + 1, end, end + _RECORD_SIZE.size
+        return lsn - first_lsn, at, slots
+
+    def pack_rows(self, start: int, count: int, *, bytes_max: int) -> tuple[bytes, int]:
+        """Pack rows from a slot on as a snapshot has them.
+
+        Args:
+            start: the first slot.
+            count: how many slots at most.
+            bytes_max: the row that reaches this is the last.
+
+        Returns:
+            The rows in use among them, and the slot to go on from.
+        """
+        parts: list[bytes] = []
+        size, slot = 0, start
+        stop = min(start + count, self.slot_count)
+        while slot < stop and size < bytes_max:
+            if self._timer_id[slot]:
+                *columns, payload = self.row(slot)
+                parts.append(_PACKED_ROW.pack(*columns, len(payload)) + payload)
+                size += len(parts[-1])
+            slot += 1
+        return b"".join(parts), slot
+
+    def load_rows(self, block: bytes, at: int) -> None:
+        """Add the rows that `pack_rows` packed, from a byte of a block on.
+
+        Raises:
+            TimingWheelError: the block ends within a row.
+        """
+        while at < len(block):
+            data_at = at + _PACKED_ROW.size
+            if data_at > len(block):
+                raise half_a_row(at, len(block))
+            timer_id, last_lsn, deadline_ns, attempt, state, base, size = (
+                _PACKED_ROW.unpack_from(block, at)
+            )
+            if data_at + size > len(block):
+                raise half_a_row(at, len(block))
+            self.insert(
+                timer_id,
+                last_lsn=last_lsn,
+                deadline_ns=deadline_ns,
+                base=base,
+                payload=block[data_at : data_at + size],
+                attempt=attempt,
+                state=state,
+            )
+            at = data_at + size
+
     def check(self) -> None:
         """Assert the invariants. For tests."""
         in_use = {self._timer_id[slot]: slot for slot in self._slots.values()}
@@ -209,3 +345,11 @@ class TimerTable:
         for slot in free:
             assert self._timer_id[slot] == 0
             assert self._payload[slot] == b""
+
+
+def half_a_row(at: int, end: int) -> TimingWheelError:
+    """Return the error for a block of rows that ends within one."""
+    return TimingWheelError(
+        f"a snapshot block of {end} bytes ends within the row at byte {at}: open this "
+        "directory with the version that wrote it"
+    )

@@ -1,0 +1,875 @@
+# cython: language_level=3, boundscheck=False, wraparound=False, cdivision=True
+# cython: initializedcheck=False, binding=False, auto_pickle=False
+# cython: embedsignature=True, embedsignature.format=clinic
+"""The compiled timer table: the contract of timingwheel.engine.table, without objects.
+
+What a table promises is said in timingwheel/engine/table.py, whose tests run on this body
+too; here is only what differs inside. (PEP 399: one contract, two bodies.)
+
+**Rows** are structs of 48 bytes in one array that grows by half, and not an array a
+column: what is done to a timer touches most of its columns, and so one cache line.
+
+**The index** is an open-addressing table of 4-byte row numbers; the id to compare by is in
+the row. Ids are LSNs: dense, growing, in a few long runs. Multiplied by the golden ratio,
+consecutive numbers fall as far from each other as can be (Knuth, The Art of Computer
+Programming 3, 6.4), so a run hardly ever collides with itself, however long it is, and two
+runs meet at random. (The id itself as its place would be faster still, until two runs that
+a jump of 2**20 parts lie upon each other, each probe the length of a run.) A removed entry
+is filled by those after it that may move up (6.4, algorithm R): no tombstones, so a table
+that churns for years is as good as new.
+
+**The arena** holds payloads in chunks of 64 KiB, each behind the number of its row, filled
+from the front. A chunk whose last payload goes is freed. When chunks hold more than twice
+the live bytes, one of them is at most half alive; what lives in it moves to the end of
+the newest, and it is freed: that is at most one byte copied for each byte that was
+removed. A payload larger than a quarter of a chunk has a chunk to itself.
+"""
+
+from cpython.array cimport array, clone, resize
+from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
+from cpython.bytes cimport PyBytes_GET_SIZE
+from libc.stdint cimport INT64_MAX, int64_t, uint8_t, uint16_t, uint32_t, uint64_t
+from libc.string cimport memcpy
+
+from timingwheel.engine.table import (
+    NO_HANDLE,
+    Row,
+    State,
+    WheelBatch,
+    half_a_row,
+)
+
+__all__ = ["TimerTable"]
+
+cdef extern from "Python.h":
+    void* PyMem_RawMalloc(size_t size) nogil
+    void* PyMem_RawCalloc(size_t count, size_t size) nogil
+    void* PyMem_RawRealloc(void* memory, size_t size) nogil
+    void PyMem_RawFree(void* memory) nogil
+    int64_t PyLong_AsLongLongAndOverflow(object value, int* overflow) except? -1
+
+cdef extern from *:
+    """
+    #if defined(__GNUC__) || defined(__clang__)
+        #define table_prefetch(address) __builtin_prefetch(address)
+    #else
+        #define table_prefetch(address) ((void)(address))
+    #endif
+    #define TABLE_GOLDEN 0x9E3779B97F4A7C15ull
+
+    /* Little-endian on every machine; compilers make one instruction of each. */
+    static CYTHON_INLINE uint32_t table_get32(const char *at) {
+        const unsigned char *b = (const unsigned char *)at;
+        return (uint32_t)b[0] | (uint32_t)b[1] << 8 | (uint32_t)b[2] << 16
+            | (uint32_t)b[3] << 24;
+    }
+    static CYTHON_INLINE int64_t table_get64(const char *at) {
+        return (int64_t)((uint64_t)table_get32(at)
+            | (uint64_t)table_get32(at + 4) << 32);
+    }
+    static CYTHON_INLINE void table_put32(char *at, uint32_t value) {
+        unsigned char *b = (unsigned char *)at;
+        b[0] = (unsigned char)value;
+        b[1] = (unsigned char)(value >> 8);
+        b[2] = (unsigned char)(value >> 16);
+        b[3] = (unsigned char)(value >> 24);
+    }
+    static CYTHON_INLINE void table_put64(char *at, int64_t value) {
+        table_put32(at, (uint32_t)value);
+        table_put32(at + 4, (uint32_t)((uint64_t)value >> 32));
+    }
+    """
+    const uint64_t GOLDEN "TABLE_GOLDEN"
+    void table_prefetch(const void* address) noexcept nogil
+    uint32_t table_get32(const char* at) noexcept nogil
+    int64_t table_get64(const char* at) noexcept nogil
+    void table_put32(char* at, uint32_t value) noexcept nogil
+    void table_put64(char* at, int64_t value) noexcept nogil
+
+cdef enum:
+    CHUNK_BYTES = 65_536
+    LARGE_BYTES = CHUNK_BYTES // 4
+    OWNER_BYTES = 4  # before each payload in a shared chunk: the number of its row
+    # More than twice the live bytes by this does not matter: a chunk that is being
+    # filled, one kept for the next, and one whose end was too short.
+    SLACK_BYTES = 3 * CHUNK_BYTES
+
+    ROWS_MIN = 16
+    ROWS_MAX = 0x7ffffffe  # a bit is left to tell dead payloads
+    CHUNKS_MIN = 8
+    PREFETCH = 8  # how many rows ahead
+
+    # What a row is in a snapshot block, and a scheduled timer in a group's body; both
+    # are drawn in timingwheel/engine, dump.py and records.py.
+    PACKED_ROW_BYTES = 34
+    RECORD_SIZE_BYTES = 4
+    SCHEDULED_BYTES = 10
+    SCHEDULED_KIND = 1
+
+    STATE_WAITING = 1
+    STATE_FIRED = 2
+
+cdef uint32_t NONE = 0xffffffff
+cdef uint32_t DEAD = 0x80000000  # with the size, in place of the number of a row
+cdef int64_t HANDLE_NONE = NO_HANDLE
+cdef object WAITING = State.WAITING
+cdef object FIRED = State.FIRED
+cdef array UINT32S = array("I")
+cdef array INT64S = array("q")
+assert (UINT32S.itemsize, INT64S.itemsize) == (4, 8)
+assert (WAITING, FIRED) == (STATE_WAITING, STATE_FIRED)
+
+
+cdef struct TimerRow:
+    int64_t timer_id  # 0 in a free row
+    int64_t last_lsn
+    int64_t deadline_ns  # in a free row: the next free one
+    int64_t handle
+    uint32_t attempt
+    uint32_t size  # of the payload
+    uint32_t chunk  # NONE without a payload
+    uint16_t place  # of the payload in its chunk
+    uint8_t state
+    uint8_t base
+
+cdef struct Chunk:
+    char* bytes  # NULL if there is no such chunk now
+    uint32_t capacity
+    uint32_t fill  # bytes written; without `bytes`: the next number that is free
+    uint32_t live  # bytes of these that rows own
+
+
+cdef void* _resized(void* memory, uint64_t count, uint64_t size) except NULL:
+    """Return room for `count` items, holding what it held; on failure nothing changed."""
+    cdef void* room = NULL
+    if count < (1ull << 48):
+        room = PyMem_RawRealloc(memory, count * size)
+    if room == NULL:
+        raise MemoryError(f"no room for {count} items of {size} bytes in the timer table")
+    return room
+
+
+cdef class TimerTable:
+    """Rows of timers by slot and by id.
+
+    The compiled body of timingwheel.engine.table.TimerTable, which describes methods and
+    invariants. Beyond its promises: a call that raises MemoryError has changed nothing.
+    """
+
+    cdef TimerRow* rows
+    cdef uint32_t made  # slots in use or free
+    cdef uint32_t capacity
+    cdef uint32_t first_free  # NONE without one
+    cdef uint32_t live
+
+    cdef uint32_t* index  # slot + 1 at its id's place or after it, 0 where nothing is
+    cdef uint64_t index_size
+
+    cdef Chunk* chunks
+    cdef uint32_t chunks_made
+    cdef uint32_t chunks_capacity
+    cdef uint32_t first_free_chunk  # a number to use again
+    cdef uint32_t open_chunk  # that is being filled; NONE before the first
+    cdef uint32_t hand  # where the search for a chunk to empty goes on
+    cdef char* spare  # an empty chunk, so that compaction never waits for memory
+    cdef uint64_t bytes_held
+    cdef uint64_t bytes_live
+    cdef bint starved  # compaction found no memory, and the bound may be passed
+
+    def __cinit__(self):
+        self.first_free = self.first_free_chunk = self.open_chunk = NONE
+
+    def __dealloc__(self):
+        cdef uint32_t number
+        for number in range(self.chunks_made):
+            PyMem_RawFree(self.chunks[number].bytes)
+        PyMem_RawFree(self.chunks)
+        PyMem_RawFree(self.spare)
+        PyMem_RawFree(self.index)
+        PyMem_RawFree(self.rows)
+
+    def __len__(self):
+        return self.live
+
+    # Single rows.
+
+    def slot(self, timer_id):
+        """Return the slot of a timer, None if there is no such timer. Cost: O(1)."""
+        cdef int overflow
+        cdef int64_t id64 = PyLong_AsLongLongAndOverflow(timer_id, &overflow)
+        cdef uint64_t at
+        if overflow or not self._find(id64, &at):
+            return None
+        return self.index[at] - 1
+
+    def insert(
+        self,
+        int64_t timer_id,
+        *,
+        int64_t last_lsn,
+        int64_t deadline_ns,
+        uint8_t base,
+        bytes payload not None,
+        uint32_t attempt=0,
+        uint8_t state=1,
+    ):
+        """Add a timer that is not there yet and return its slot. Cost: O(1)."""
+        cdef TimerRow row
+        row.timer_id, row.last_lsn, row.deadline_ns = timer_id, last_lsn, deadline_ns
+        row.attempt, row.state, row.base = attempt, state, base
+        # The answer first, an object: once the row is in, nothing may fail any more.
+        cdef object slot = self.made if self.first_free == NONE else self.first_free
+        self._reserve(1)
+        self._insert(&row, PyBytes_AS_STRING(payload), PyBytes_GET_SIZE(payload))
+        return slot
+
+    def remove(self, int64_t timer_id):
+        """Free the row of a timer; its payload is dropped at once. Cost: O(1)."""
+        cdef uint64_t at
+        if not self._find(timer_id, &at):
+            raise KeyError(timer_id)
+        self._remove(at)
+        self._compact()
+
+    def reschedule(
+        self,
+        int64_t slot,
+        *,
+        int64_t last_lsn,
+        int64_t deadline_ns,
+        uint8_t base,
+        uint32_t attempt,
+    ):
+        """Give a row another deadline and have it wait for it."""
+        cdef TimerRow* row = self._row(slot)
+        row.last_lsn, row.deadline_ns = last_lsn, deadline_ns
+        row.base, row.attempt, row.state = base, attempt, STATE_WAITING
+
+    def fire(self, int64_t slot, *, int64_t last_lsn, uint32_t attempt):
+        """Note that a delivery began; the row has left the wheel."""
+        cdef TimerRow* row = self._row(slot)
+        row.last_lsn, row.attempt, row.state = last_lsn, attempt, STATE_FIRED
+        row.handle = HANDLE_NONE
+
+    def row(self, int64_t slot):
+        """Return a row in use."""
+        cdef TimerRow* row = self._row(slot)
+        return Row(
+            row.timer_id,
+            row.last_lsn,
+            row.deadline_ns,
+            row.attempt,
+            _state_of(row),
+            row.base,
+            self._payload(row),
+        )
+
+    def last_lsn(self, int64_t slot):
+        """Return the LSN of the last record applied to a row."""
+        return self._row(slot).last_lsn
+
+    def deadline_ns(self, int64_t slot):
+        """Return a row's deadline on its base."""
+        return self._row(slot).deadline_ns
+
+    def base(self, int64_t slot):
+        """Return which clock a row's deadline is measured on."""
+        return self._row(slot).base
+
+    def attempt(self, int64_t slot):
+        """Return how many deliveries of a row have begun."""
+        return self._row(slot).attempt
+
+    def is_waiting(self, int64_t slot):
+        """Return whether a row waits for its deadline."""
+        return self._row(slot).state == STATE_WAITING
+
+    def payload(self, int64_t slot):
+        """Return a row's payload."""
+        return self._payload(self._row(slot))
+
+    def handle(self, int64_t slot):
+        """Return a row's wheel handle, NO_HANDLE if it is in no wheel."""
+        return self._row(slot).handle
+
+    def set_handle(self, int64_t slot, int64_t handle):
+        """Note where in a wheel a row is."""
+        self._row(slot).handle = handle
+
+    # Many rows.
+
+    def count_handles(self, int64_t handle):
+        """Return how many rows in use have a handle. Cost: O(n); for tests."""
+        cdef uint32_t slot, count = 0
+        for slot in range(self.made):
+            count += self.rows[slot].timer_id != 0 and self.rows[slot].handle == handle
+        return count
+
+    def walk(self, start, stop):
+        """Yield the rows in use with start <= slot < stop, in slot order."""
+        slot = start
+        while slot < min(stop, self.slot_count):
+            if self._row(slot).timer_id != 0:
+                yield self.row(slot)
+            slot += 1
+
+    @property
+    def slot_count(self):
+        """Slots in use or free: where a walk ends."""
+        return self.made
+
+    def timer_ids(self):
+        """Return all ids in growing order. Cost: O(n log n)."""
+        cdef uint32_t slot
+        ids = [
+            self.rows[slot].timer_id
+            for slot in range(self.made)
+            if self.rows[slot].timer_id
+        ]
+        ids.sort()
+        return ids
+
+    def slots_in(self, uint8_t state):
+        """Return the slots of the rows in a state, by growing id. Cost: O(n log n)."""
+        cdef array slots
+        cdef uint32_t* numbers
+        cdef uint32_t slot, count = 0
+        cdef int64_t last_id = 0
+        cdef bint in_order = True
+        for slot in range(self.made):
+            count += self.rows[slot].timer_id != 0 and self.rows[slot].state == state
+        slots = clone(UINT32S, count, False)
+        numbers = slots.data.as_uints
+        count = 0
+        for slot in range(self.made):
+            if self.rows[slot].timer_id != 0 and self.rows[slot].state == state:
+                in_order = in_order and self.rows[slot].timer_id > last_id
+                last_id = self.rows[slot].timer_id
+                numbers[count] = slot
+                count += 1
+        if not in_order:
+            self._sort(numbers, count)
+        return slots
+
+    def wheel_batch(self, array slots not None, uint8_t base, *, int tick_bits):
+        """Return those of some rows that are on a base, as a wheel takes them."""
+        cdef Py_ssize_t at, count = len(slots), chosen = 0
+        cdef array own, ticks, timer_ids
+        cdef TimerRow* row
+        cdef int64_t tick, first_tick = INT64_MAX
+        cdef int64_t below = (1ll << tick_bits) - 1
+        _require_slots(slots)
+        for at in range(count):
+            chosen += self._row(slots.data.as_uints[at]).base == base
+        own = clone(UINT32S, chosen, False)
+        ticks = clone(INT64S, chosen, False)
+        timer_ids = clone(INT64S, chosen, False)
+        chosen = 0
+        for at in range(count):
+            row = &self.rows[slots.data.as_uints[at]]
+            if row.base != base:
+                continue
+            # Rounded up, in a way that cannot overflow.
+            tick = (row.deadline_ns >> tick_bits) + ((row.deadline_ns & below) != 0)
+            first_tick = min(first_tick, tick)
+            own.data.as_uints[chosen] = slots.data.as_uints[at]
+            ticks.data.as_longlongs[chosen] = tick
+            timer_ids.data.as_longlongs[chosen] = row.timer_id
+            chosen += 1
+        return WheelBatch(own, ticks, timer_ids, first_tick if chosen else None)
+
+    def set_handles(self, array slots not None, array handles not None):
+        """Note where in a wheel many rows are."""
+        cdef Py_ssize_t at, count = len(slots)
+        _require_slots(slots)
+        if len(handles) != count or handles.ob_descr.typecode != b"q":
+            raise ValueError(f"set_handles takes a handle a slot, {count} int64")
+        for at in range(count):
+            self._row(slots.data.as_uints[at]).handle = handles.data.as_longlongs[at]
+
+    # Bytes of the log and of snapshots.
+
+    def insert_scheduled(
+        self, int64_t first_lsn, bytes body not None, *, Py_ssize_t at, int64_t known_lsn
+    ):
+        """Add the timers that a run of TimerScheduled records in a group's body makes."""
+        cdef const char* data = PyBytes_AS_STRING(body)
+        cdef Py_ssize_t size, end = at, stop = PyBytes_GET_SIZE(body)
+        cdef uint32_t count = 0, added = 0, number
+        cdef uint64_t found
+        cdef TimerRow row
+        cdef array slots
+        while (size := _scheduled_size(data, end, stop)) >= 0:
+            end += RECORD_SIZE_BYTES + size
+            count += 1
+        slots = clone(UINT32S, count, False)
+        answer = (count, end, slots)  # first, as in insert
+        self._reserve(count)
+        row.attempt, row.state = 0, STATE_WAITING
+        try:
+            for number in range(count):
+                size = _scheduled_size(data, at, stop)
+                at += RECORD_SIZE_BYTES
+                row.timer_id = row.last_lsn = first_lsn + number
+                table_prefetch(&self.index[self._home(row.timer_id + PREFETCH)])
+                if row.timer_id > known_lsn or not self._find(row.timer_id, &found):
+                    row.base = <uint8_t> data[at + 1]
+                    row.deadline_ns = table_get64(data + at + 2)
+                    slots.data.as_uints[added] = self._insert(
+                        &row, data + at + SCHEDULED_BYTES, size - SCHEDULED_BYTES
+                    )
+                    added += 1
+                at += size
+            resize(slots, added)
+        except MemoryError:
+            while added:
+                added -= 1
+                self._find(self.rows[slots.data.as_uints[added]].timer_id, &found)
+                self._remove(found)
+            self._compact()
+            raise
+        return answer
+
+    def pack_rows(self, uint32_t start, uint32_t count, *, Py_ssize_t bytes_max):
+        """Pack rows from a slot on as a snapshot has them; return the next slot too."""
+        cdef uint64_t stop = min(<uint64_t> start + count, <uint64_t> self.made)
+        cdef uint64_t end = start, slot
+        cdef Py_ssize_t size = 0
+        cdef TimerRow* row
+        cdef char* out
+        while end < stop and size < bytes_max:
+            row = &self.rows[end]
+            if row.timer_id:
+                size += PACKED_ROW_BYTES + <Py_ssize_t> row.size
+            end += 1
+        packed = PyBytes_FromStringAndSize(NULL, size)
+        out = PyBytes_AS_STRING(packed)
+        for slot in range(start, end):
+            row = &self.rows[slot]
+            if row.timer_id == 0:
+                continue
+            table_put64(out, row.timer_id)
+            table_put64(out + 8, row.last_lsn)
+            table_put64(out + 16, row.deadline_ns)
+            table_put32(out + 24, row.attempt)
+            out[28], out[29] = <char> row.state, <char> row.base
+            table_put32(out + 30, row.size)
+            out += PACKED_ROW_BYTES
+            if row.size:
+                memcpy(out, self.chunks[row.chunk].bytes + row.place, row.size)
+                out += row.size
+        return packed, end
+
+    def load_rows(self, bytes block not None, Py_ssize_t at):
+        """Add the rows that `pack_rows` packed, from a byte of a block on."""
+        cdef const char* data = PyBytes_AS_STRING(block)
+        cdef Py_ssize_t stop = PyBytes_GET_SIZE(block)
+        cdef TimerRow row
+        cdef uint32_t size
+        while at < stop:
+            if stop - at < PACKED_ROW_BYTES:
+                raise half_a_row(at, stop)
+            row.timer_id = table_get64(data + at)
+            row.last_lsn = table_get64(data + at + 8)
+            row.deadline_ns = table_get64(data + at + 16)
+            row.attempt = table_get32(data + at + 24)
+            row.state, row.base = <uint8_t> data[at + 28], <uint8_t> data[at + 29]
+            size = table_get32(data + at + 30)
+            if size > stop - at - PACKED_ROW_BYTES:
+                raise half_a_row(at, stop)
+            self._reserve(1)
+            self._insert(&row, data + at + PACKED_ROW_BYTES, size)
+            at += PACKED_ROW_BYTES + <Py_ssize_t> size
+
+    # Rows, inside.
+
+    cdef inline TimerRow* _row(self, int64_t slot) except NULL:
+        if not 0 <= slot < self.made:
+            raise IndexError(f"slot {slot} of a timer table with {self.made}")
+        return &self.rows[slot]
+
+    cdef inline object _payload(self, const TimerRow* row):
+        if row.size == 0:
+            return b""
+        return PyBytes_FromStringAndSize(
+            self.chunks[row.chunk].bytes + row.place, row.size
+        )
+
+    cdef int _reserve(self, uint64_t count) except -1:
+        """See to it that `count` rows find a place and a place in the index."""
+        cdef uint64_t needed = self.live + count  # free rows are used first
+        cdef uint64_t capacity
+        if needed > self.capacity:
+            if needed > ROWS_MAX:
+                raise MemoryError(f"a timer table has at most {ROWS_MAX} rows")
+            # By half: to grow may mean to copy; room never written to costs nothing.
+            capacity = max(needed, self.capacity + (self.capacity >> 1))
+            capacity = min(max(capacity, <uint64_t> ROWS_MIN), <uint64_t> ROWS_MAX)
+            self.rows = <TimerRow*> _resized(self.rows, capacity, sizeof(TimerRow))
+            self.capacity = <uint32_t> capacity
+        # At most three quarters full: 2.5 probes on average at random, hardly more than
+        # one in a run.
+        if needed > self.index_size - (self.index_size >> 2):
+            self._grow_index(max(needed + needed // 2, self.index_size * 3 // 2))
+        return 0
+
+    cdef int64_t _insert(
+        self, TimerRow* row, const char* payload, Py_ssize_t size
+    ) except -1:
+        """Add a row for which room is reserved; only its payload may find none."""
+        cdef uint32_t slot = self.first_free if self.first_free != NONE else self.made
+        self._store(row, slot, payload, size)
+        if slot == self.made:
+            self.made += 1
+        else:
+            self.first_free = <uint32_t> self.rows[slot].deadline_ns
+        row.handle = HANDLE_NONE
+        self.rows[slot] = row[0]
+        self._enter(row.timer_id, slot)
+        self.live += 1
+        return slot
+
+    cdef void _remove(self, uint64_t at) noexcept:
+        """Remove the row that a place of the index leads to."""
+        cdef uint32_t slot = self.index[at] - 1
+        cdef TimerRow* row = &self.rows[slot]
+        self._leave(at)
+        self._drop(row)
+        row.timer_id = 0
+        row.deadline_ns = self.first_free
+        self.first_free = slot
+        self.live -= 1
+
+    cdef int _sort(self, uint32_t* slots, uint32_t count) except -1:
+        """Sort slots by id: a merge sort, for they come in runs and ids are elsewhere."""
+        cdef uint32_t* room = <uint32_t*> _resized(NULL, count, sizeof(uint32_t))
+        cdef uint32_t* source = slots
+        cdef uint32_t* target = room
+        cdef uint64_t width = 1, start, middle, end, left, right, out
+        while width < count:
+            for start in range(0, count, 2 * width):
+                middle = min(start + width, <uint64_t> count)
+                end = min(middle + width, <uint64_t> count)
+                left, right = start, middle
+                if middle == end or (
+                    self.rows[source[middle - 1]].timer_id
+                    < self.rows[source[middle]].timer_id
+                ):
+                    memcpy(target + start, source + start, (end - start) * 4)
+                    continue
+                for out in range(start, end):
+                    if right == end or (
+                        left < middle
+                        and self.rows[source[left]].timer_id
+                        < self.rows[source[right]].timer_id
+                    ):
+                        target[out] = source[left]
+                        left += 1
+                    else:
+                        target[out] = source[right]
+                        right += 1
+            source, target = target, source
+            width *= 2
+        if source != slots:
+            memcpy(slots, source, <size_t> count * sizeof(uint32_t))
+        PyMem_RawFree(room)
+        return 0
+
+    # The index.
+
+    cdef inline uint64_t _home(self, int64_t timer_id) noexcept:
+        """Return where an id would best be: its hash, spread over the index."""
+        return ((<uint64_t> timer_id * GOLDEN) >> 32) * self.index_size >> 32
+
+    cdef inline bint _find(self, int64_t timer_id, uint64_t* place) noexcept:
+        cdef uint64_t at
+        if self.live == 0 or timer_id == 0:
+            return False
+        at = self._home(timer_id)
+        while self.index[at]:
+            if self.rows[self.index[at] - 1].timer_id == timer_id:
+                place[0] = at
+                return True
+            at += 1
+            if at == self.index_size:
+                at = 0
+        return False
+
+    cdef inline void _enter(self, int64_t timer_id, uint32_t slot) noexcept:
+        cdef uint64_t at = self._home(timer_id)
+        while self.index[at]:
+            at += 1
+            if at == self.index_size:
+                at = 0
+        self.index[at] = slot + 1
+
+    cdef inline void _leave(self, uint64_t hole) noexcept:
+        """Empty a place, and move up what its tenant had kept from a better place."""
+        cdef uint64_t size = self.index_size, at = hole, home
+        while True:
+            at += 1
+            if at == size:
+                at = 0
+            if self.index[at] == 0:
+                break
+            home = self._home(self.rows[self.index[at] - 1].timer_id)
+            if (at + size - home) % size >= (at + size - hole) % size:
+                self.index[hole] = self.index[at]
+                hole = at
+        self.index[hole] = 0
+
+    cdef int _grow_index(self, uint64_t size) except -1:
+        cdef uint32_t* index
+        cdef uint32_t slot
+        size = max(size, <uint64_t> ROWS_MIN * 2)
+        index = <uint32_t*> PyMem_RawCalloc(size, sizeof(uint32_t))
+        if index == NULL:
+            raise MemoryError(f"no room for an index of {size} timers")
+        PyMem_RawFree(self.index)
+        self.index, self.index_size = index, size
+        for slot in range(self.made):
+            if slot + PREFETCH < self.made:
+                table_prefetch(
+                    &index[self._home(self.rows[slot + PREFETCH].timer_id)]
+                )
+            if self.rows[slot].timer_id:
+                self._enter(self.rows[slot].timer_id, slot)
+        return 0
+
+    # The arena.
+
+    cdef int _store(
+        self, TimerRow* row, uint32_t slot, const char* payload, Py_ssize_t size
+    ) except -1:
+        """Put a payload in the arena, and note in the row where it is."""
+        cdef uint32_t number = NONE
+        row.size, row.chunk, row.place = 0, NONE, 0
+        if size == 0:
+            return 0
+        if size > 0x7fffffff:
+            raise MemoryError(f"a payload of {size} bytes is too large for the table")
+        if size > LARGE_BYTES:
+            number = self._add_chunk(OWNER_BYTES + size)
+        elif self._has_room(size) or self._open():
+            number = self.open_chunk
+        if number == NONE:
+            raise MemoryError(f"no room for a payload of {size} bytes")
+        row.size = <uint32_t> size
+        self._write(row, slot, payload, number)
+        return 0
+
+    cdef inline bint _has_room(self, Py_ssize_t size) noexcept:
+        return self.open_chunk != NONE and (
+            self.chunks[self.open_chunk].fill + OWNER_BYTES + size <= CHUNK_BYTES
+        )
+
+    cdef inline void _write(
+        self, TimerRow* row, uint32_t slot, const char* payload, uint32_t number
+    ) noexcept:
+        """Append a payload of row.size bytes to a chunk that has room."""
+        cdef Chunk* chunk = &self.chunks[number]
+        row.chunk = number
+        row.place = <uint16_t> (chunk.fill + OWNER_BYTES)
+        memcpy(chunk.bytes + chunk.fill, &slot, OWNER_BYTES)
+        memcpy(chunk.bytes + row.place, payload, row.size)
+        chunk.fill += OWNER_BYTES + row.size
+        chunk.live += OWNER_BYTES + row.size
+        self.bytes_live += OWNER_BYTES + row.size
+
+    cdef void _drop(self, TimerRow* row) noexcept:
+        """Take a row's payload out of the arena."""
+        cdef Chunk* chunk
+        cdef uint32_t size = row.size, mark = DEAD | row.size
+        if size == 0:
+            return
+        chunk = &self.chunks[row.chunk]
+        memcpy(chunk.bytes + row.place - OWNER_BYTES, &mark, OWNER_BYTES)
+        chunk.live -= OWNER_BYTES + size
+        self.bytes_live -= OWNER_BYTES + size
+        if chunk.live == 0:
+            if row.chunk == self.open_chunk:
+                chunk.fill = 0
+            else:
+                self._free_chunk(row.chunk)
+        row.size, row.chunk = 0, NONE
+
+    cdef bint _open(self) noexcept:
+        """Begin another chunk; False if there is no memory for it."""
+        cdef uint32_t number = self._add_chunk(CHUNK_BYTES)
+        if number == NONE:
+            return False
+        self.open_chunk = number
+        return True
+
+    cdef uint32_t _add_chunk(self, Py_ssize_t capacity) noexcept:
+        """Return the number of a new chunk, NONE if there is no memory for it."""
+        cdef uint32_t number = self.first_free_chunk, more
+        cdef char* bytes
+        cdef void* room
+        if number == NONE and self.chunks_made == self.chunks_capacity:
+            more = self.chunks_capacity + (self.chunks_capacity >> 1) + CHUNKS_MIN
+            room = PyMem_RawRealloc(self.chunks, more * sizeof(Chunk))
+            if room == NULL:
+                return NONE
+            self.chunks, self.chunks_capacity = <Chunk*> room, more
+        if capacity == CHUNK_BYTES and self.spare != NULL:
+            bytes, self.spare = self.spare, NULL
+        else:
+            bytes = <char*> PyMem_RawMalloc(capacity)
+            if bytes == NULL:
+                return NONE
+            self.bytes_held += capacity
+        if number == NONE:
+            number = self.chunks_made
+            self.chunks_made += 1
+        else:
+            self.first_free_chunk = self.chunks[number].fill
+        self.chunks[number].bytes = bytes
+        self.chunks[number].capacity = <uint32_t> capacity
+        self.chunks[number].fill = self.chunks[number].live = 0
+        return number
+
+    cdef void _free_chunk(self, uint32_t number) noexcept:
+        cdef Chunk* chunk = &self.chunks[number]
+        if chunk.capacity == CHUNK_BYTES and self.spare == NULL:
+            self.spare = chunk.bytes
+        else:
+            PyMem_RawFree(chunk.bytes)
+            self.bytes_held -= chunk.capacity
+        chunk.bytes = NULL
+        chunk.live = 0
+        chunk.fill = self.first_free_chunk
+        self.first_free_chunk = number
+
+    cdef inline void _compact(self) noexcept:
+        """See to it that the arena holds at most twice what lives in it."""
+        self.starved = False
+        while self.bytes_held > 2 * self.bytes_live + SLACK_BYTES:
+            if not self._empty_a_chunk():
+                self.starved = True
+                return
+
+    cdef bint _empty_a_chunk(self) noexcept:
+        """Move what lives in a chunk that is at most half alive; False without memory."""
+        cdef uint32_t looked
+        cdef Chunk* chunk
+        for looked in range(self.chunks_made):
+            self.hand += 1
+            if self.hand >= self.chunks_made:
+                self.hand = 0
+            chunk = &self.chunks[self.hand]
+            if (
+                chunk.bytes != NULL
+                and self.hand != self.open_chunk
+                and chunk.live <= chunk.capacity // 2
+            ):
+                return self._move_out(self.hand)
+        return False
+
+    cdef bint _move_out(self, uint32_t number) noexcept:
+        cdef char* bytes = self.chunks[number].bytes
+        cdef uint32_t at = 0, fill = self.chunks[number].fill, owner, size
+        cdef TimerRow* row
+        while at < fill:
+            memcpy(&owner, bytes + at, OWNER_BYTES)
+            if owner & DEAD:
+                at += OWNER_BYTES + (owner & ~DEAD)
+                continue
+            row = &self.rows[owner]
+            size = OWNER_BYTES + row.size
+            if not self._has_room(row.size) and not self._open():
+                return False  # what has moved has moved, and nothing is lost
+            self._write(row, owner, bytes + at + OWNER_BYTES, self.open_chunk)
+            owner = DEAD | row.size
+            memcpy(bytes + at, &owner, OWNER_BYTES)
+            self.chunks[number].live -= size
+            self.bytes_live -= size
+            at += size
+        self._free_chunk(number)
+        return True
+
+    # For tests.
+
+    def check(self):
+        """Assert the invariants. For tests."""
+        cdef uint32_t slot
+        cdef uint64_t at
+        in_use = 0
+        for slot in range(self.made):
+            if self.rows[slot].timer_id:
+                assert self._find(self.rows[slot].timer_id, &at), "an id leads nowhere"
+                assert self.index[at] == slot + 1, "an id leads to another row"
+                in_use += 1
+        assert in_use == self.live, "len() is not the number of rows in use"
+        entries = 0
+        for at in range(self.index_size):
+            entries += self.index[at] != 0
+        assert entries == self.live, "the index knows ids that no row has"
+        free = set()
+        slot = self.first_free
+        while slot != NONE:
+            assert slot not in free, "a slot is free twice"
+            assert self.rows[slot].timer_id == 0, "a slot in use is free"
+            assert self.rows[slot].size == 0, "a free row holds a payload"
+            free.add(slot)
+            slot = <uint32_t> self.rows[slot].deadline_ns
+        assert len(free) + in_use == self.made <= self.capacity
+        self._check_arena()
+
+    def _check_arena(self):
+        cdef uint32_t number, at, owner, slot
+        cdef Chunk* chunk
+        held = CHUNK_BYTES if self.spare != NULL else 0
+        live = payloads = 0
+        for number in range(self.chunks_made):
+            chunk = &self.chunks[number]
+            if chunk.bytes == NULL:
+                continue
+            held += chunk.capacity
+            live += chunk.live
+            at = owned = 0
+            while at < chunk.fill:
+                memcpy(&owner, chunk.bytes + at, OWNER_BYTES)
+                at += OWNER_BYTES
+                if owner & DEAD:
+                    at += owner & ~DEAD
+                    continue
+                assert self.rows[owner].chunk == number, "a payload has no row"
+                assert self.rows[owner].place == at, "a row points elsewhere"
+                at += self.rows[owner].size
+                owned += OWNER_BYTES + self.rows[owner].size
+                payloads += 1
+            assert at == chunk.fill <= chunk.capacity
+            assert owned == chunk.live, "live bytes are miscounted"
+            assert owned or number == self.open_chunk, "an empty chunk was kept"
+        assert (held, live) == (self.bytes_held, self.bytes_live)
+        assert self.starved or held <= 2 * live + SLACK_BYTES, "compaction is overdue"
+        with_payload = 0
+        for slot in range(self.made):
+            with_payload += self.rows[slot].timer_id != 0 and self.rows[slot].size > 0
+        assert payloads == with_payload
+
+
+cdef inline object _state_of(const TimerRow* row):
+    if row.state == STATE_WAITING:
+        return WAITING
+    return FIRED if row.state == STATE_FIRED else State(row.state)
+
+
+cdef int _require_slots(array slots) except -1:
+    if slots.ob_descr.typecode != b"I":
+        raise TypeError(f"slots are an array('I'), not array({slots.typecode!r})")
+    return 0
+
+
+cdef inline Py_ssize_t _scheduled_size(
+    const char* data, Py_ssize_t at, Py_ssize_t stop
+) noexcept:
+    """Return the size of the TimerScheduled record here, -1 if there is none."""
+    cdef Py_ssize_t size
+    if at + RECORD_SIZE_BYTES + SCHEDULED_BYTES > stop:
+        return -1
+    size = table_get32(data + at)
+    if size < SCHEDULED_BYTES or size > stop - at - RECORD_SIZE_BYTES:
+        return -1
+    return size if data[at + RECORD_SIZE_BYTES] == SCHEDULED_KIND else -1

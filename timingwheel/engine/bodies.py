@@ -1,0 +1,31 @@
+"""Which body of the timer table serves: the compiled one, or the plain one.
+
+As in timingwheel/bodies.py, which says why and how; whoever wants *the* table imports it
+from here.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING
+
+from timingwheel.bodies import PURE_VARIABLE
+
+__all__ = ["TimerTable"]
+
+# For a type checker they are one: tests/engine/test_bodies.py holds that they have one
+# interface.
+if TYPE_CHECKING or os.environ.get(PURE_VARIABLE) == "1":
+    from timingwheel.engine.table import TimerTable
+else:
+    try:
+        from timingwheel.engine._table import TimerTable
+    except ModuleNotFoundError as error:
+        if error.name != "timingwheel.engine._table":
+            raise
+        from timingwheel.engine.table import TimerTable
+    except ImportError as error:
+        raise ImportError(
+            f"the compiled timer table is there but does not load ({error}): install "
+            f"timingwheel again, or set {PURE_VARIABLE}=1 to run without it"
+        ) from error
