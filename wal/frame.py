@@ -139,14 +139,18 @@ def encode_records(payloads: Iterable[bytes]) -> bytes:
     return b"".join([pack(len(payload)) + payload for payload in payloads])
 
 
-def decode_records(body: bytes) -> Iterator[bytes]:
+def decode_records(body: bytes, start: int = 0) -> Iterator[bytes]:
     """Yield the payloads of a body, in order.
+
+    Args:
+        body: encoded records.
+        start: the byte where the first of them begins.
 
     Raises:
         FormatError: sizes that do not add up.
     """
     unpack = _SIZE.unpack_from
-    at, end = 0, len(body)
+    at, end = start, len(body)
     while at < end:
         if at + RECORD_OVERHEAD_BYTES > end:
             raise FormatError(f"half a record size at byte {at} of a body of {end}")

@@ -15,7 +15,9 @@ from timingwheel.engine.records import (
     timer_fired,
     timer_rescheduled,
     timer_scheduled,
+    until_scheduled,
 )
+from wal.frame import encode_records
 
 ON_DISK = [
     (
@@ -56,3 +58,12 @@ def test_what_is_not_the_engines_is_described_by_its_size() -> None:
 def test_every_kind_of_the_engine_lies_below_those_of_owners() -> None:
     assert max(kind for kind in Kind if kind is not Kind.OWNER_FIRST) < 64
     assert int(Kind.OWNER_FIRST) == 64
+
+
+def test_the_records_before_the_next_scheduled_one_are_taken_and_at_least_one() -> None:
+    new, old, owned = timer_scheduled(0, 1, b"p"), timer_fired(9, 2), bytes([64])
+    body = encode_records([old, owned, new, new, old])
+    after_two = len(encode_records([old, owned]))
+    assert until_scheduled(body, 0) == ([old, owned], after_two)
+    assert until_scheduled(body, after_two)[0] == [new]
+    assert until_scheduled(body, len(body)) == ([], len(body))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import random
+
 import pytest
 
 from timingwheel.clock import Reading
@@ -16,9 +18,10 @@ from timingwheel.engine.records import (
     timer_scheduled,
 )
 from timingwheel.engine.state import EngineState
-from timingwheel.engine.table import NO_HANDLE, State
+from timingwheel.engine.table import NO_HANDLE, Row, State
 from timingwheel.engine.timeline import TICK_NS, Now
 from timingwheel.errors import TimingWheelError
+from wal.frame import FormatError, encode_records
 
 WALL_NS = 1_700_000_000 * 10**9
 READING = Reading(WALL_NS, 55 * 10**9)
@@ -231,6 +234,67 @@ def test_an_undelivered_timer_that_is_moved_fires_at_its_new_deadline_alone(
     state.apply(5, [moved(1, 5, attempt=1), timer_cancelled(2)])
     assert stage.due(4) == []
     assert stage.due(6) == [1]
+
+
+def test_a_group_does_the_same_as_its_records_one_by_one(rng: random.Random) -> None:
+    """Timers in a row go in as a batch; wall timers that are passed already wait."""
+    for begun in (True, False):
+        alone, group = Stage(gaps_allowed=True), Stage(gaps_allowed=True)
+        stages = (alone, group)
+        if begun:
+            for stage in stages:
+                stage.begin()
+        lsn = 1
+        for _ in range(30):
+            records = [record for _ in range(9) for record in run_of(rng, lsn)]
+            alone.state.apply(lsn, records)
+            group.state.apply_group(lsn, encode_records(records))
+            lsn += len(records)
+        assert rows_of(group) == rows_of(alone)
+        assert group.state.steps_ns == alone.state.steps_ns
+        assert group.owned == alone.owned
+        if begun:
+            assert min(group.woken_ns) == min(alone.woken_ns)
+        else:
+            for stage in stages:
+                stage.begin()
+        for stage in stages:
+            stage.state.check()
+        for passed_s in (0, 1, 50, 99, 101):
+            assert group.due(passed_s) == alone.due(passed_s)
+
+
+def run_of(rng: random.Random, first_lsn: int) -> list[bytes]:
+    """Some records of one kind, as a group may have them."""
+
+    def deadline_ns() -> int:
+        return WALL_NS + rng.randrange(-20, 100) * SECOND_NS
+
+    match rng.randrange(5):
+        case 0:
+            return [timer_scheduled(Base.WALL, deadline_ns(), rng.randbytes(3))]
+        case 1:
+            return [clock_stepped(rng.randrange(9)), bytes([70, rng.randrange(9)])]
+        case 2:
+            # Nobody has this id yet, or no more: only where gaps are allowed.
+            return [moved(rng.randrange(1, 500), 7), timer_cancelled(first_lsn + 2)]
+    return [
+        timer_scheduled(rng.choice([*Base]), deadline_ns(), rng.randbytes(9))
+        for _ in range(rng.randrange(20))
+    ]
+
+
+def rows_of(stage: Stage) -> list[Row]:
+    table = stage.state.table
+    return sorted(table.walk(0, table.slot_count))
+
+
+def test_a_group_whose_sizes_do_not_add_up_is_refused(stage: Stage) -> None:
+    body = encode_records([delay(1), delay(2)])
+    with pytest.raises(FormatError):
+        stage.state.apply_group(1, body[:-1])
+    with pytest.raises(FormatError):
+        stage.state.apply_group(3, body + b"\1")
 
 
 def test_armed_timers_come_as_tokens_beside_the_others(stage: Stage) -> None:

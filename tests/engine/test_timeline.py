@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from array import array
 
 import pytest
 
@@ -11,6 +12,7 @@ from timingwheel.engine.records import DEADLINE_MAX_NS, Base
 from timingwheel.engine.timeline import (
     PASSED_HANDLE,
     STEP_MIN_NS,
+    TICK_BITS,
     TICK_NS,
     Now,
     Timeline,
@@ -109,6 +111,24 @@ def test_a_wall_timer_behind_the_wheel_waits_until_the_clock_gets_there() -> Non
     assert line.next_due_ns() == MONOTONIC_NS + 2 * HOUR_NS
     assert keys_due(line, line.now(reading(2 * HOUR_NS, step_ns=back_ns))) == [7]
     assert line.next_due_ns() is None
+
+
+def test_many_timers_go_in_as_one_after_the_other() -> None:
+    ticks = array("q", [tick_of_deadline(WALL_NS) + n for n in (3, 1, 2, 1)])
+    for base in Base:
+        line = timeline()
+        handles = line.insert_many(base, ticks, array("q", [1, 2, 3, 4]))
+        assert line.cancel(base, handles[2], deadline_ns=0, key=3)
+        assert keys_due(line, line.now(reading(4 * TICK_NS))) == [2, 4, 1]
+
+
+def test_a_wall_tick_that_the_wheel_has_reached_is_passed_and_no_other() -> None:
+    line = timeline()
+    tick = WALL_NS >> TICK_BITS
+    assert line.is_passed(Base.WALL, tick)
+    assert not line.is_passed(Base.WALL, tick + 1)
+    assert not line.is_passed(Base.ELAPSED, tick - 1)
+    assert line.tick_due_ns(Base.WALL, tick) == line.due_ns(Base.WALL, tick * TICK_NS)
 
 
 def test_passed_wall_timers_fire_in_the_order_of_their_deadlines() -> None:

@@ -106,7 +106,7 @@ class BothBodies:
         self.same("slot", self.next_id + self.rng.randrange(-50, 50))
         for name in ("row", "payload", "handle", "attempt", "base", "is_waiting"):
             self.same(name, slot)
-        for name in ("last_lsn", "deadline_ns"):
+        for name in ("timer_id", "last_lsn", "deadline_ns"):
             self.same(name, slot)
         self.same("count_handles", self.rng.choice((-4, 7)))
 

@@ -23,8 +23,8 @@ from typing import Final, NamedTuple, Protocol
 
 from timingwheel.clock import Clock
 from timingwheel.engine.dump import dump, load
-from timingwheel.engine.records import Base, TimerId, clock_stepped
-from timingwheel.engine.state import EngineState
+from timingwheel.engine.records import Base, Kind, TimerId, clock_stepped
+from timingwheel.engine.state import BATCH_MIN, EngineState
 from timingwheel.engine.timeline import Now
 from timingwheel.engine.volatile import VolatileLog
 from timingwheel.errors import (
@@ -33,7 +33,7 @@ from timingwheel.errors import (
     TimingWheelError,
 )
 from wal.errors import LogClosedError, LogFailedError, RecordTooLargeError
-from wal.frame import decode_records, encode_records
+from wal.frame import encode_records
 from wal.log import Log, RoomNeededError
 from wal.snapshot import SnapshotInfo
 
@@ -468,7 +468,7 @@ class EngineCore:
                 self._owner.load(blob)
         for group in log.groups():
             self.replayed_bytes += len(group.body)
-            state.apply(group.first_lsn, decode_records(group.body))
+            state.apply_group(group.first_lsn, group.body)
         report = log.start()
         reading = self._clock.read()
         last_wall_ns = report.last_wall_ns or reading.wall_ns
@@ -500,7 +500,10 @@ class EngineCore:
             first = self._log.append_group(body, len(events), urgent=urgent)
         except (LogFailedError, LogClosedError) as error:
             raise self._in_engine_words(error) from error
-        self.state.apply(first, events)
+        if len(events) >= BATCH_MIN and events[0][0] == Kind.TIMER_SCHEDULED:
+            self.state.apply_group(first, body)
+        else:
+            self.state.apply(first, events)
         self.applied_lsn = first + len(events) - 1
 
     # -- the tick, inside ---------------------------------------------------------------

@@ -23,6 +23,8 @@ import struct
 from enum import IntEnum
 from typing import Final, NewType
 
+from wal.frame import RECORD_OVERHEAD_BYTES, decode_records
+
 TimerId = NewType("TimerId", int)
 
 DEADLINE_MAX_NS: Final = (1 << 63) - 1
@@ -119,3 +121,17 @@ def describe(record: bytes) -> str:
     if kind == Kind.CLOCK_STEPPED:
         return f"ClockStepped sum={STEPPED.unpack(record)[1]}ns"
     return f"kind {kind}, {len(record)} bytes"
+
+
+def until_scheduled(body: bytes, at: int) -> tuple[list[bytes], int]:
+    """Return a group's records from a byte on, before the next TimerScheduled one.
+
+    At least one, whatever it is, unless the body ends at `at`; and where they end.
+    """
+    records: list[bytes] = []
+    for record in decode_records(body, at):
+        if records and record[0] == Kind.TIMER_SCHEDULED:
+            break
+        records.append(record)
+        at += RECORD_OVERHEAD_BYTES + len(record)
+    return records, at

@@ -7,6 +7,7 @@ snapshot brought is told by its LSN and skipped.
 
 from __future__ import annotations
 
+from array import array
 from collections.abc import Callable, Iterable
 from itertools import islice
 from typing import Final
@@ -22,13 +23,19 @@ from timingwheel.engine.records import (
     Base,
     Kind,
     TimerId,
+    until_scheduled,
 )
-from timingwheel.engine.table import NO_HANDLE, State
-from timingwheel.engine.timeline import Now, Timeline
+from timingwheel.engine.table import NO_HANDLE, State, WheelBatch
+from timingwheel.engine.timeline import TICK_BITS, Now, Timeline
 from timingwheel.errors import TimingWheelError
 
 OwnerApply = Callable[[list[tuple[int, bytes]]], None]
 
+BATCH_MAX: Final = 1 << 20
+"""Timers that go into the wheels at a time when an engine opens: 28 MiB of columns. With
+2**16 the wheels grow step by step, which took 0.47 s for 1e6 timers against 0.28 s."""
+BATCH_MIN: Final = 4
+"""Fewer go in one by one: a batch costs as much as some three of them before its first."""
 AHEAD_HANDLE: Final = -3
 """Stands for a wheel handle of a timer that was taken out and then put back."""
 HELD_HANDLE: Final = -4
@@ -93,13 +100,13 @@ class EngineState:
             start_elapsed_ns=max(last_wall_ns - self.steps_ns, 0),
             start_wall_ns=max(last_wall_ns, 0),
         )
-        fired: list[tuple[int, TimerId]] = []
-        for timer_id in self.table.timer_ids():
-            slot = self.slot_of(timer_id)
-            if self.table.is_waiting(slot):
-                self._put_in_wheel(slot, timer_id)
-            else:
-                fired.append((self._due_ns(slot), TimerId(timer_id)))
+        waiting = self.table.slots_in(State.WAITING)
+        for start in range(0, len(waiting), BATCH_MAX):
+            self._put_many_in_wheels(waiting[start : start + BATCH_MAX])
+        fired = [
+            (self._due_ns(slot), self.table.timer_id(slot))
+            for slot in self.table.slots_in(State.FIRED)
+        ]
         self._ahead = {timer_id: None for _, timer_id in sorted(fired)}
         self._on_insert = on_insert
 
@@ -141,6 +148,28 @@ class EngineState:
                 self._apply_change(kind, lsn, record)
         if owners:
             self._owner_apply(owners)
+
+    def apply_group(self, first_lsn: int, body: bytes) -> None:
+        """Do as `apply` by the encoded records of a group.
+
+        Timers that were scheduled in a row go from these bytes into the table, and from
+        there into the wheels, as one batch.
+
+        Raises:
+            FormatError: sizes that do not add up.
+            TimingWheelError: as `apply`.
+        """
+        lsn, at = first_lsn, 0
+        while at < len(body):
+            count, at, slots = self.table.insert_scheduled(
+                lsn, body, at=at, known_lsn=self._reach_lsn
+            )
+            if self._timeline is not None:
+                self._put_many_in_wheels(slots)
+            lsn += count
+            others, at = until_scheduled(body, at)
+            self.apply(lsn, others)
+            lsn += len(others)
 
     def _apply_scheduled(self, lsn: int, record: bytes) -> None:
         if lsn <= self._reach_lsn and self.table.slot(lsn) is not None:
@@ -317,6 +346,35 @@ class EngineState:
         self.table.set_handle(slot, handle)
         if self._on_insert is not None:
             self._on_insert(self.timeline.due_ns(base, deadline_ns))
+
+    def _put_many_in_wheels(self, slots: array[int]) -> None:
+        """Do as `_put_in_wheel` one after the other, by growing id."""
+        if len(slots) < BATCH_MIN:
+            self._put_each_in_wheel(slots)
+            return
+        for base in (Base.ELAPSED, Base.WALL):
+            batch = self.table.wheel_batch(slots, base, tick_bits=TICK_BITS)
+            if batch.slots and self.timeline.is_passed(base, batch.first_tick):
+                batch = self._put_passed_aside(batch)
+            if not batch.slots:
+                continue
+            handles = self.timeline.insert_many(base, batch.ticks, batch.timer_ids)
+            self.table.set_handles(batch.slots, handles)
+            if self._on_insert is not None:
+                self._on_insert(self.timeline.tick_due_ns(base, batch.first_tick))
+
+    def _put_passed_aside(self, batch: WheelBatch) -> WheelBatch:
+        """Have the wall timers wait that the wheel has passed; return the others."""
+        passed, others = array("I"), array("I")
+        for slot, tick in zip(batch.slots, batch.ticks, strict=True):
+            is_passed = self.timeline.is_passed(Base.WALL, tick)
+            (passed if is_passed else others).append(slot)
+        self._put_each_in_wheel(passed)
+        return self.table.wheel_batch(others, Base.WALL, tick_bits=TICK_BITS)
+
+    def _put_each_in_wheel(self, slots: array[int]) -> None:
+        for slot in slots:
+            self._put_in_wheel(slot, self.table.timer_id(slot))
 
     def _take_out_of_wheel(self, slot: int, timer_id: int) -> None:
         if self._ahead and TimerId(timer_id) in self._ahead:

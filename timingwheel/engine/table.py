@@ -65,8 +65,8 @@ class WheelBatch(NamedTuple):
     """Deadlines, rounded up to ticks; typecode "q"."""
     timer_ids: array[int]
     """Typecode "q"."""
-    first_tick: int | None
-    """The least of the ticks."""
+    first_tick: int
+    """The least of the ticks; 0 without any."""
 
 
 class TimerTable:
@@ -166,6 +166,10 @@ class TimerTable:
             self._payload[slot],
         )
 
+    def timer_id(self, slot: int) -> TimerId:
+        """Return whose row it is."""
+        return TimerId(self._timer_id[slot])
+
     def last_lsn(self, slot: int) -> int:
         """Return the LSN of the last record applied to a row."""
         return self._last_lsn[slot]
@@ -238,7 +242,7 @@ class TimerTable:
         own = array("I", (slot for slot in slots if self._base[slot] == base))
         ticks = array("q", (-(-self._deadline_ns[slot] >> tick_bits) for slot in own))
         timer_ids = array("q", (self._timer_id[slot] for slot in own))
-        return WheelBatch(own, ticks, timer_ids, min(ticks, default=None))
+        return WheelBatch(own, ticks, timer_ids, min(ticks, default=0))
 
     def set_handles(self, slots: array[int], handles: array[int]) -> None:
         """Note where in a wheel many rows are.

@@ -12,6 +12,7 @@ clock gets there.
 
 from __future__ import annotations
 
+from array import array
 from dataclasses import dataclass
 from typing import Final
 
@@ -101,10 +102,25 @@ class Timeline:
         tick = tick_of_deadline(deadline_ns)
         if base == Base.ELAPSED:
             return self._elapsed.insert(tick, key)
-        if tick <= self._wall.now_tick:
+        if self.is_passed(base, tick):
             self._passed[deadline_ns, key] = None
             return PASSED_HANDLE
         return self._wall.insert(tick, key)
+
+    def is_passed(self, base: int, tick: int) -> bool:
+        """Return whether a timer of this tick would wait outside its wheel."""
+        return base == Base.WALL and tick <= self._wall.now_tick
+
+    def insert_many(self, base: int, ticks: array[int], keys: array[int]) -> array[int]:
+        """Add many timers, as `insert` does one after the other; return their handles.
+
+        Args:
+            base: of all of them.
+            ticks: deadlines, rounded up; none of them `is_passed`.
+            keys: one for each.
+        """
+        wheel = self._elapsed if base == Base.ELAPSED else self._wall
+        return wheel.insert_many(ticks, keys)
 
     def cancel(self, base: int, handle: int, *, deadline_ns: int, key: int) -> bool:
         """Take a timer out; False if it is not in any more."""
@@ -155,8 +171,12 @@ class Timeline:
 
     def due_ns(self, base: int, deadline_ns: int) -> int:
         """Return when a timer will be due on the monotonic clock, as things stand."""
+        return self.tick_due_ns(base, tick_of_deadline(deadline_ns))
+
+    def tick_due_ns(self, base: int, tick: int) -> int:
+        """Return when a tick will come on the monotonic clock, as things stand."""
         ahead = self._elapsed_ahead_ns if base == Base.ELAPSED else self._wall_ahead_ns
-        return (tick_of_deadline(deadline_ns) << TICK_BITS) - ahead
+        return (tick << TICK_BITS) - ahead
 
     def __len__(self) -> int:
         return len(self._elapsed) + len(self._wall) + len(self._passed)
