@@ -19,7 +19,7 @@ from timingwheel.engine.records import (
 )
 from timingwheel.engine.state import EngineState
 from timingwheel.engine.table import NO_HANDLE, Row, State
-from timingwheel.engine.timeline import TICK_NS, Now
+from timingwheel.engine.timeline import PASSED_HANDLE, TICK_NS, Now
 from timingwheel.errors import TimingWheelError
 from wal.frame import FormatError, encode_records
 
@@ -287,6 +287,32 @@ def run_of(rng: random.Random, first_lsn: int) -> list[bytes]:
 def rows_of(stage: Stage) -> list[Row]:
     table = stage.state.table
     return sorted(table.walk(0, table.slot_count))
+
+
+def test_the_earliest_of_a_group_is_told_on_the_monotonic_clock(stage: Stage) -> None:
+    stage.begin().apply_group(1, encode_records([delay(s) for s in (9, 3, 7, 5, 4)]))
+    (woken_ns,) = stage.woken_ns
+    assert 0 <= woken_ns - READING.monotonic_ns - 3 * SECOND_NS < TICK_NS
+
+
+def test_wall_timers_of_a_group_that_their_wheel_has_passed_wait_for_the_clock(
+    stage: Stage,
+) -> None:
+    state = stage.begin()
+    assert stage.due(100) == []
+    wall = [
+        timer_scheduled(Base.WALL, WALL_NS + second * SECOND_NS, b"")
+        for second in (90, 130, 70, 110, 80)
+    ]
+    state.apply_group(1, encode_records(wall))
+    state.check()
+    handles = [state.table.handle(state.slot_of(timer_id)) for timer_id in range(1, 6)]
+    assert [handle == PASSED_HANDLE for handle in handles] == [True, False] * 2 + [True]
+    found = [
+        state.take_due(stage.now(passed_s, step_ns=-50 * SECOND_NS), 9)[0]
+        for passed_s in (101, 119, 121, 141, 161, 181)
+    ]
+    assert found == [[], [], [3], [5, 1], [4], [2]]
 
 
 def test_a_group_whose_sizes_do_not_add_up_is_refused(stage: Stage) -> None:
