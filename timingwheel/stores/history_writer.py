@@ -152,7 +152,8 @@ class HistoryWriter:
                 if self._ended:
                     return False
                 if may_fail and self._failure is not None:
-                    raise self._failure
+                    # The same one each time: its traceback would grow without bound.
+                    raise self._failure.with_traceback(None)
                 self._clock.wait(self._changed, None)
             return True
 
