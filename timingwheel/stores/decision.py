@@ -96,10 +96,6 @@ class Decision:
                 return live
         return None
 
-    def touched_jobs(self) -> list[Job]:
-        """Return the live jobs that this group has saved so far."""
-        return [job for job in self._jobs.values() if job is not None]
-
     def dependents(self, job_id: JobId) -> list[JobId]:
         """Return the jobs that come after a job."""
         found = self.state.dependents.get(job_id, set())

@@ -100,13 +100,6 @@ class Reading:
                 return run
         return None
 
-    def plain_rows(self) -> Iterator[PlainRow]:
-        """Yield all plain jobs; the lock is held. Cost: O(n)."""
-        for timer_id in self._core.state.table.timer_ids():
-            row = self.plain_row_of(timer_id)
-            if row is not None:
-                yield row
-
     def walk_plain(self) -> Iterator[list[PlainRow]]:
         """Yield all plain jobs, a few at a time; takes the lock for each step."""
         slot, table = 0, self._core.state.table

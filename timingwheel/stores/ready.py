@@ -27,7 +27,6 @@ from typing import Final, NamedTuple
 
 PRIORITY_NS: Final = 60_000_000_000
 """What one step of priority is worth in waiting."""
-PRIORITY_MAX: Final = 1_000_000
 STALE_MIN: Final = 1_024
 """Entries in one lane that may be none any more before it is swept."""
 _SEQ_BITS: Final = 63

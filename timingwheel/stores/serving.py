@@ -53,8 +53,6 @@ from wal.errors import DiskFullError, RecordTooLargeError
 
 replace = msgspec.structs.replace
 
-FINISH_GROUP: Final = 256
-"""Plain successes that make one group at most."""
 _GONE: Final = -1
 """In place of the time to live of a worker that has not joined."""
 
