@@ -18,7 +18,7 @@ BASE := $(VENV)/.made-$(PYTHON_VERSION)
 PIP := $(PY) -m pip install --quiet --disable-pip-version-check
 CODE := $(wildcard wal timingwheel tests bench docs/examples setup.py)
 TYPED := $(wildcard wal timingwheel tests bench)
-COMPILED_FROM := setup.py $(wildcard timingwheel/*.pyx timingwheel/*/*.pyx bench/*.c)
+COMPILED_FROM := setup.py $(wildcard timingwheel/*.pyx timingwheel/*/*.pyx wal/*.pyx bench/*.c)
 
 .PHONY: help setup run test test-long bench bench-smoke lint clean
 
@@ -26,7 +26,7 @@ help: ## list these commands
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
 
 setup: $(VENV)/.has-lint $(VENV)/.compiled ## make .venv with all that work on the code needs
-	@$(PY) -c 'from timingwheel.bodies import COMPILED as compiled; print("the compiled bodies serve" if compiled else "NOTE: the plain Python bodies serve, about ten times slower; to see why: $(PY) -m pip install -v -e .")'
+	@$(PY) -c 'from timingwheel import COMPILED as compiled; print("the compiled bodies serve" if compiled else "NOTE: the plain Python bodies serve, about ten times slower; to see why: $(PY) -m pip install -v -e .")'
 	@echo "ready: source $(VENV)/bin/activate"
 
 run: $(VENV)/.has-run $(VENV)/.compiled ## see what this is: a demonstration of less than a minute
@@ -53,7 +53,7 @@ lint: $(VENV)/.has-lint $(VENV)/.compiled ## style, format, types and layers
 
 clean: ## remove .venv and all caches; never a store
 	rm -rf $(VENV) build dist ./*.egg-info .benchmarks .hypothesis .mypy_cache .pytest_cache .ruff_cache .import_linter_cache
-	rm -f timingwheel/*.so timingwheel/*/*.so bench/*.so
+	rm -f timingwheel/*.so timingwheel/*/*.so wal/*.so bench/*.so
 	find wal timingwheel tests bench docs -name __pycache__ -type d -prune -exec rm -rf {} + 2>/dev/null || true
 
 # What each command needs, marked by a stamp that is as old as its last installation.

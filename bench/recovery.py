@@ -39,8 +39,9 @@ from bench.stores import DELAYS, PAYLOADS, SqliteStore, load_steps
 from timingwheel.engine.dispatcher import QUEUE_MAX
 from timingwheel.engine.engine import TimerEngine
 from timingwheel.engine.records import timer_acknowledged, timer_fired
+from wal.bodies import encode_records
 from wal.filesystem import FileSystem, opened
-from wal.frame import encode_records, frame_bytes
+from wal.frame import frame_bytes
 
 GROUP = "recovery"
 FIRED_AT_ONCE = 100_000

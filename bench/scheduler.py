@@ -32,7 +32,8 @@ from timingwheel.engine.records import Base, TimerId, timer_fired, timer_schedul
 from timingwheel.jobs.model import Attempt, JobId, Outcome, Payload, RunState
 from timingwheel.stores.history_entries import HistoryRun
 from timingwheel.stores.records import Kind, PlainJob, encode, record
-from wal.frame import encode_records, frame_bytes
+from wal.bodies import encode_records
+from wal.frame import frame_bytes
 
 GROUP = "scheduler"
 RUNS_A_SYNC = 256

@@ -22,7 +22,8 @@ from timingwheel.engine.arguments import BATCH_TIMERS_MAX
 from timingwheel.engine.asyncio_engine import AsyncTimerEngine
 from timingwheel.engine.engine import TimerEngine
 from timingwheel.engine.records import Base, timer_cancelled, timer_scheduled
-from wal.frame import encode_records, frame_bytes
+from wal.bodies import encode_records
+from wal.frame import frame_bytes
 from wal.log import RESERVE_BYTES, SEGMENT_SIZE_BYTES, Durability, LogStats
 
 PAYLOAD = os.urandom(100)

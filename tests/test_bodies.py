@@ -11,7 +11,6 @@ from pathlib import Path
 
 import pytest
 
-import timingwheel
 from tests.wheel_bodies import CompiledWheel, needs_the_compiled_wheel
 from timingwheel import bodies
 from timingwheel.wheel import TimerWheel
@@ -82,8 +81,15 @@ def test_something_else_that_is_missing_is_not_taken_for_a_wheel_not_built() -> 
     assert "ModuleNotFoundError: no libfoo" in run_python(other + WHICH).stderr
 
 
-def test_the_package_tells_which_body_serves() -> None:
-    assert timingwheel.COMPILED is (timingwheel.TimerWheel is CompiledWheel)
+@needs_the_compiled_wheel
+@pytest.mark.parametrize(
+    "module", ["timingwheel._wheel", "timingwheel.engine._table", "wal._codec"]
+)
+def test_the_package_is_compiled_only_if_all_of_it_is(module: str) -> None:
+    missing = FINDER.format(error='ModuleNotFoundError("no", name=name)')
+    missing = missing.replace("timingwheel._wheel", module)
+    done = run_python(missing + "import timingwheel; print(timingwheel.COMPILED)")
+    assert done.stdout == "False\n", done.stderr
 
 
 def public_names(body: type) -> set[str]:

@@ -1,8 +1,9 @@
 """A durable timer engine and job scheduler: a timing wheel on a write-ahead log."""
 
-from timingwheel.bodies import COMPILED, TimerWheel
+from timingwheel.bodies import TimerWheel
 from timingwheel.clock import Clock, Reading, SystemClock
 from timingwheel.engine.asyncio_engine import AsyncTimerEngine
+from timingwheel.engine.bodies import COMPILED
 from timingwheel.engine.engine import TimerEngine
 from timingwheel.engine.records import TimerId
 from timingwheel.engine.timers import Timer

@@ -14,7 +14,7 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING, Final
 
-__all__ = ["COMPILED", "PURE_VARIABLE", "TimerWheel"]
+__all__ = ["PURE_VARIABLE", "TimerWheel"]
 
 PURE_VARIABLE: Final = "TIMINGWHEEL_PURE"
 
@@ -33,6 +33,3 @@ else:
             f"the compiled timing wheel is there but does not load ({error}): install "
             f"timingwheel again, or set {PURE_VARIABLE}=1 to run without it"
         ) from error
-
-COMPILED: Final = TimerWheel.__module__ == "timingwheel._wheel"
-"""Whether the compiled wheel serves; without it the pure-Python one does."""

@@ -5,6 +5,7 @@ rule that tells a torn write from damage and refuses the latter. It knows bytes 
 nothing of what they mean. Start at `wal.log.Log`; the bytes are in docs/wal-format.md.
 """
 
+from wal.bodies import encode_records
 from wal.errors import (
     CommitUnknownError,
     DiskFullError,
@@ -17,7 +18,7 @@ from wal.errors import (
     WalError,
 )
 from wal.filesystem import FileSystem
-from wal.frame import Group, Lsn, decode_records, encode_records
+from wal.frame import Group, Lsn, decode_records
 from wal.log import Log, LogStats, Record, RoomNeededError
 from wal.recovery import Report
 from wal.snapshot import SnapshotInfo, SnapshotWriter

@@ -35,6 +35,28 @@ def hardware_extend() -> Extend | None:
     return extend
 
 
+def native_address() -> int:
+    """Return where the C function behind `hardware_extend` is, 0 if nobody can tell.
+
+    For the compiled codec, which takes sums of 8 and of 56 bytes by the million: calling
+    C from C costs a twentieth of going through the interpreter. It is
+    `uint32_t crc32c_extend(uint32_t crc, const uint8_t *data, size_t count)`, part of the
+    public interface of the library that google-crc32c wraps.
+    """
+    if hardware_extend() is None:
+        return 0
+    try:
+        import ctypes  # which a Python may have been built without
+
+        from google_crc32c import _crc32c
+
+        # What a library was linked with is found through it, under whatever file name.
+        function = ctypes.CDLL(_crc32c.__file__).crc32c_extend
+    except (ImportError, OSError, AttributeError):
+        return 0
+    return ctypes.cast(function, ctypes.c_void_p).value or 0
+
+
 _hardware = hardware_extend()
 
 extend: Final[Extend] = _hardware if _hardware is not None else portable_extend()

@@ -102,7 +102,11 @@ class Header:
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """One frame read back: `record_count` records from `first_lsn` on, still encoded."""
+    """Frames read back: `record_count` records from `first_lsn` on, still encoded.
+
+    One frame, or several that follow each other (wal/runs.py); `wall_ns` and `flags` are
+    the last one's.
+    """
 
     first_lsn: Lsn
     record_count: int
@@ -166,7 +170,7 @@ def decode_records(body: bytes, start: int = 0) -> Iterator[bytes]:
 
 
 def encode_frame(
-    body: bytes,
+    body: bytes | bytearray,
     *,
     record_count: int,
     first_lsn: int,
@@ -195,7 +199,7 @@ def encode_frame(
     assert len(body) <= BODY_BYTES_MAX
     assert offset % ALIGN_BYTES == 0
     bits = int(flags) | _ATOMIC
-    stored = body.ljust(padded(len(body)), b"\0")
+    stored = bytes(body).ljust(padded(len(body)), b"\0")
     mask = _find_mask(stored, offset)
     if mask:
         stored = _xor(stored, mask)

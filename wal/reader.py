@@ -11,19 +11,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 
+from wal.bodies import read_frames
 from wal.errors import LogCorruptError, StoreError
 from wal.filesystem import FileSystem, opened, read_whole
-from wal.frame import (
-    ALIGN_BYTES,
-    Flag,
-    FormatError,
-    Group,
-    Header,
-    Lsn,
-    chain_of,
-    decode_body,
-    decode_header,
-)
+from wal.frame import ALIGN_BYTES, Flag, FormatError, Group, Header, Lsn
+from wal.runs import Place
 from wal.segment import (
     NO_PREDECESSOR,
     SEGMENT_HEADER_BYTES,
@@ -52,34 +44,41 @@ class SegmentReader:
         self.last_wall_ns = header.created_ns
         self._seed = header.seed
 
-    def groups(self, *, until: int | None = None) -> Iterator[Group]:
-        """Yield the good frames up to the offset `until`. Cost: one pass."""
-        data, seed = self.data, self._seed
-        while until is None or self.offset < until:
-            header = decode_header(data, self.offset, seed)
-            if header is None or self.last_flags >= Flag.CLOSE:
-                return
-            if (
-                header.first_lsn != self.last_lsn + 1
-                or header.chain_crc != self.chain_crc
-            ):
-                return
-            body = decode_body(data, self.offset, header=header, seed=seed)
-            if body is None:
-                return
-            self.chain_crc = chain_of(data, self.offset)
-            self.offset += header.frame_bytes
-            self.last_lsn = header.last_lsn
-            self.last_flags = header.flags
-            self.last_wall_ns = header.wall_ns
-            if header.record_count:
-                yield Group(
-                    header.first_lsn,
-                    header.record_count,
-                    body,
-                    header.wall_ns,
-                    header.flags,
-                )
+    def groups(
+        self, *, until: int | None = None, after_lsn: int = 0, joined_bytes: int = 0
+    ) -> Iterator[Group]:
+        """Yield the good frames up to the offset `until`. Cost: one pass.
+
+        Args:
+            until: an offset; None for the end of the file.
+            after_lsn: frames without a record above it are left out.
+            joined_bytes: see `Log.groups`.
+        """
+        read = True
+        while read:
+            before = self._place()
+            place, group = read_frames(
+                self.data,
+                before,
+                seed=self._seed,
+                until=len(self.data) if until is None else until,
+                after_lsn=after_lsn,
+                bytes_max=joined_bytes,
+            )
+            self.offset, self.last_lsn, self.chain_crc = place[:3]
+            self.last_flags, self.last_wall_ns = place[3:]
+            read = place.offset > before.offset
+            if group is not None:
+                yield group
+
+    def _place(self) -> Place:
+        return Place(
+            self.offset,
+            self.last_lsn,
+            self.chain_crc,
+            self.last_flags,
+            self.last_wall_ns,
+        )
 
     def end(self) -> SegmentEnd:
         """Return where the part read so far ends."""
@@ -152,13 +151,14 @@ class LogReader:
         self.last: SegmentReader | None = None
         self.tail: Tail | None = None
 
-    def groups(self, after_lsn: int = 0) -> Iterator[Group]:
+    def groups(self, after_lsn: int = 0, *, joined_bytes: int = 0) -> Iterator[Group]:
         """Yield the groups that hold records above `after_lsn`, oldest first.
 
         When it is used up, `last` and `tail` tell where and how the log ends.
 
         Args:
             after_lsn: what a snapshot already covers.
+            joined_bytes: see `Log.groups`.
 
         Raises:
             LogCorruptError: at the first fault that no crash can leave.
@@ -169,9 +169,9 @@ class LogReader:
             reader = SegmentReader(self._read(header.name), header)
             until = successor.predecessor.offset if successor is not None else None
             try:
-                for group in reader.groups(until=until):
-                    if group.first_lsn + group.record_count - 1 > after_lsn:
-                        yield group
+                yield from reader.groups(
+                    until=until, after_lsn=after_lsn, joined_bytes=joined_bytes
+                )
                 if successor is not None:
                     self._check_sealed(reader, successor.predecessor)
                 else:
@@ -191,7 +191,7 @@ class LogReader:
         """
         segment, end = self.segments[0], self.segments[1].predecessor
         reader = SegmentReader(self._read(segment.name), segment)
-        for _ in reader.groups(until=end.offset):
+        for _ in reader.groups(until=end.offset, after_lsn=end.last_lsn):
             pass
         self._check_sealed(reader, end)
 

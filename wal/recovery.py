@@ -171,8 +171,11 @@ class Recovery:
         if self.snapshot is not None:
             yield from read_snapshot(self.files, self.snapshot.name, self.identity.uuid)
 
-    def groups(self) -> Iterator[Group]:
+    def groups(self, *, joined_bytes: int = 0) -> Iterator[Group]:
         """Yield the groups after the snapshot, oldest first; used up before `finish`.
+
+        Args:
+            joined_bytes: see `Log.groups`.
 
         Raises:
             LogCorruptError: at the first fault that no crash can leave.
@@ -181,7 +184,8 @@ class Recovery:
             self._read_to_end = True
             return
         snapshot = self.snapshot
-        yield from self._reader.groups(snapshot.pin_lsn if snapshot else 0)
+        after_lsn = snapshot.pin_lsn if snapshot else 0
+        yield from self._reader.groups(after_lsn, joined_bytes=joined_bytes)
         last = self._reader.last
         if last is None:
             raise StoreError(

@@ -24,12 +24,13 @@ from wal.frame import (
     padded,
 )
 from wal.log import Log
+from wal.plan import PendingFrame
 from wal.pool import SegmentPool
 from wal.recovery import Recovery
 from wal.segment import SegmentEnd, SegmentHeader
 from wal.snapshot import SnapshotWriter
 from wal.testing import MemoryFileSystem
-from wal.writer import PendingFrame, SegmentWriter, _Place
+from wal.writer import SegmentWriter, _Place
 
 _U16: Final = struct.Struct("<H")
 _U32: Final = struct.Struct("<I")

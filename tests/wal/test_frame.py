@@ -7,11 +7,13 @@ frame after its first can be taken for one that was never written.
 from __future__ import annotations
 
 import struct
+from typing import Any
 
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from tests.wal.codec_bodies import CODECS, COMPILED, PLAIN, Codec
 from wal.checksum import crc32c, extend
 from wal.filesystem import SECTOR_BYTES
 from wal.frame import (
@@ -28,17 +30,30 @@ from wal.frame import (
     decode_body,
     decode_header,
     decode_records,
-    encode_frame,
-    encode_records,
     frame_bytes,
     has_unwritten_sector,
     padded,
     segment_seed,
 )
 
+BODIES = [PLAIN, *filter(None, [COMPILED])]
 SEED = segment_seed(salt=0x0123_4567_89AB_CDEF, segment_id=7)
 PATTERN = (0xA5C3_5A3C).to_bytes(4, "little")
 OFFSETS = st.integers(0, 200).map(lambda n: n * ALIGN_BYTES)
+
+
+def encode_records(payloads: list[bytes]) -> bytes:
+    """What each body makes of them, which has to be the same."""
+    bodies = [codec.encode_records(payloads) for codec in BODIES]
+    assert all(body == bodies[0] for body in bodies)
+    return bytes(bodies[0])
+
+
+def encode_frame(body: bytes, **fields: Any) -> bytes:
+    """As `encode_records`."""
+    frames = [codec.encode_frame(body, **fields) for codec in BODIES]
+    assert all(frame == frames[0] for frame in frames)
+    return bytes(frames[0])
 
 
 def frame_at(offset: int, body: bytes, **changes: int) -> bytes:
@@ -92,6 +107,56 @@ def test_records_come_back_as_they_were(payloads: list[bytes]) -> None:
 def test_sizes_that_do_not_add_up_are_an_error(body: bytes, what: str) -> None:
     with pytest.raises(FormatError, match=what):
         list(decode_records(body))
+
+
+@pytest.mark.parametrize("codec", CODECS)
+def test_records_may_come_from_anything_that_holds_bytes(codec: Codec) -> None:
+    expected = encode_records([b"1", b"22", b""])
+    assert codec.encode_records(iter([b"1", b"22", b""])) == expected
+    assert codec.encode_records([bytearray(b"1"), b"22", memoryview(b"")]) == expected
+    for nonsense in ("text", 5, None):
+        with pytest.raises(TypeError):
+            codec.encode_records([b"1", nonsense])
+
+
+@pytest.mark.parametrize("codec", CODECS)
+def test_a_body_may_still_be_the_buffer_that_it_grew_in(codec: Codec) -> None:
+    buffer = bytearray(b"x" * 100)
+    fields = {
+        "record_count": 1,
+        "first_lsn": 1,
+        "durable_lsn": 0,
+        "wall_ns": 0,
+        "chain_crc": 0,
+        "flags": Flag.NONE,
+        "seed": SEED,
+        "offset": 0,
+    }
+    frame = codec.encode_frame(buffer, **fields)
+    assert type(frame) is bytes
+    assert frame == encode_frame(bytes(buffer), **fields)
+    buffer += b"nobody holds on to it"
+
+
+@pytest.mark.parametrize("codec", CODECS)
+@pytest.mark.parametrize(
+    ("body", "offset"), [(bytes(BODY_BYTES_MAX + 1), 0), (b"", 32)]
+)
+def test_no_frame_is_made_that_could_not_be_read(
+    codec: Codec, body: bytes, offset: int
+) -> None:
+    with pytest.raises(AssertionError):
+        codec.encode_frame(
+            body,
+            record_count=1,
+            first_lsn=1,
+            durable_lsn=0,
+            wall_ns=0,
+            chain_crc=0,
+            flags=Flag.NONE,
+            seed=SEED,
+            offset=offset,
+        )
 
 
 # -- a frame and back ------------------------------------------------------------------

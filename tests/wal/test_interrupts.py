@@ -19,6 +19,7 @@ import pytest
 
 import wal.commit
 import wal.log
+import wal.plan
 import wal.pool
 import wal.writer
 from tests.wal.stores import (
@@ -31,7 +32,9 @@ from tests.wal.stores import (
     segments_of,
 )
 
-TRACED = {module.__file__ for module in (wal.commit, wal.log, wal.pool, wal.writer)}
+TRACED = {
+    module.__file__ for module in (wal.commit, wal.log, wal.plan, wal.pool, wal.writer)
+}
 
 NEVER = 0
 Trace = Callable[[FrameType, str, Any], Any]

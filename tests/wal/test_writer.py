@@ -25,11 +25,12 @@ from tests.wal.stores import (
 )
 from wal.errors import RecordTooLargeError
 from wal.frame import BODY_BYTES_MAX, HEADER_BYTES, Flag, decode_records, encode_records
+from wal.plan import FramePlan, PendingFrame
 from wal.pool import SegmentPool
 from wal.reader import LogReader
 from wal.segment import NO_PREDECESSOR, SEGMENT_HEADER_BYTES, SegmentEnd
 from wal.testing import MemoryFileSystem, SimulatedCrash
-from wal.writer import FramePlan, PendingFrame, SegmentWriter
+from wal.writer import SegmentWriter
 
 OPENING_BYTES = SEGMENT_HEADER_BYTES + 1024
 

@@ -7,11 +7,12 @@ from here.
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
-from timingwheel.bodies import PURE_VARIABLE
+from timingwheel.bodies import PURE_VARIABLE, TimerWheel
+from wal.bodies import COMPILED as LOG_COMPILED
 
-__all__ = ["TimerTable"]
+__all__ = ["COMPILED", "TimerTable"]
 
 # For a type checker they are one: tests/engine/test_bodies.py holds that they have one
 # interface.
@@ -29,3 +30,10 @@ else:
             f"the compiled timer table is there but does not load ({error}): install "
             f"timingwheel again, or set {PURE_VARIABLE}=1 to run without it"
         ) from error
+
+COMPILED: Final = (
+    LOG_COMPILED
+    and TimerWheel.__module__ == "timingwheel._wheel"
+    and TimerTable.__module__ == "timingwheel.engine._table"
+)
+"""Whether the compiled bodies serve, all of them: wheel, timer table and log codec."""

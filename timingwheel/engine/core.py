@@ -32,9 +32,9 @@ from timingwheel.errors import (
     EngineFailedError,
     TimingWheelError,
 )
+from wal.bodies import encode_records
 from wal.errors import LogClosedError, LogFailedError, RecordTooLargeError
-from wal.frame import encode_records
-from wal.log import Log, RoomNeededError
+from wal.log import JOINED_BYTES, Log, RoomNeededError
 from wal.snapshot import SnapshotInfo
 
 DISK_FULL_RETRY_NS: Final = 1_000_000_000
@@ -466,7 +466,7 @@ class EngineCore:
             blob = load(state, block)
             if blob is not None:
                 self._owner.load(blob)
-        for group in log.groups():
+        for group in log.groups(joined_bytes=JOINED_BYTES):
             self.replayed_bytes += len(group.body)
             state.apply_group(group.first_lsn, group.body)
         report = log.start()

@@ -47,7 +47,7 @@ class VolatileLog:
         """Yield nothing."""
         return iter(())
 
-    def groups(self) -> Iterator[Group]:
+    def groups(self, *, joined_bytes: int = 0) -> Iterator[Group]:  # noqa: ARG002
         """Yield nothing."""
         return iter(())
 

@@ -1,0 +1,43 @@
+"""The bodies of the log codec, for every test that must hold on each of them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from wal import frame, runs
+
+
+@dataclass(frozen=True)
+class Codec:
+    """One body of each function."""
+
+    encode_records: Any
+    encode_frame: Any
+    read_frames: Any
+
+
+PLAIN = Codec(frame.encode_records, frame.encode_frame, runs.read_frames)
+COMPILED: Codec | None
+if TYPE_CHECKING:
+    COMPILED = PLAIN  # for a checker they are one, as in wal.bodies
+else:
+    try:
+        from wal import _codec
+    except ImportError:
+        COMPILED = None
+    else:
+        COMPILED = Codec(_codec.encode_records, _codec.encode_frame, _codec.read_frames)
+
+NOT_BUILT = (
+    "THE COMPILED LOG CODEC WAS NOT BUILT, so half of what has to hold is not tested: "
+    "`pip install -v -e .` says why"
+)
+needs_the_compiled_codec = pytest.mark.skipif(COMPILED is None, reason=NOT_BUILT)
+
+CODECS = [
+    pytest.param(PLAIN, id="plain"),
+    pytest.param(COMPILED, id="compiled", marks=needs_the_compiled_codec),
+]

@@ -1,0 +1,168 @@
+"""Which bodies of the log serve, and that the two have one interface."""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.wal.codec_bodies import COMPILED, PLAIN, needs_the_compiled_codec
+from wal import bodies
+
+ROOT = Path(__file__).resolve().parents[2]
+FUNCTIONS = {
+    "encode_records": "frame",
+    "encode_frame": "frame",
+    "read_frames": "runs",
+}
+
+WHICH = """
+from wal import bodies, log, reader, writer
+assert log.encode_records is bodies.encode_records
+assert reader.read_frames is bodies.read_frames
+assert writer.encode_frame is bodies.encode_frame
+print(bodies.COMPILED, bodies.encode_frame.__module__)
+"""
+
+# A finder for the compiled module that fails as a real one does.
+FINDER = """
+import sys
+class Finder:
+    @staticmethod
+    def find_spec(name, path=None, target=None):
+        if name == {module!r}:
+            raise {error}
+sys.meta_path.insert(0, Finder)
+"""
+
+# Frames made and read back, some of them masked, large or of many records.
+ROUND_TRIP = """
+from tests.wal.codec_bodies import COMPILED, PLAIN
+from tests.wal.test_runs import read, three_frames
+from wal.checksum import IMPLEMENTATION, native_address
+segment = three_frames()
+segment.add(*[b"x" * 100] * 20)
+frames = [
+    codec.encode_frame(bytes(5000), record_count=1, first_lsn=1, durable_lsn=0,
+                       wall_ns=1, chain_crc=2, flags=0, seed=3, offset=64)
+    for codec in (PLAIN, COMPILED)
+]
+assert frames[0] == frames[1]
+place, group = read(COMPILED, segment)
+assert (place, group) == read(PLAIN, segment)
+segment.data[segment.starts[-1] + 70] ^= 1
+assert read(COMPILED, segment) == read(PLAIN, segment)
+print(IMPLEMENTATION, native_address() != 0, group.record_count)
+"""
+
+
+def run_python(source: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    clean = {name: value for name, value in os.environ.items() if name != "COV_CORE"}
+    clean.pop(bodies.PURE_VARIABLE, None)
+    return subprocess.run(
+        [sys.executable, "-c", source],
+        capture_output=True,
+        text=True,
+        check=False,
+        env={**clean, "PYTHONPATH": str(ROOT), **environment},
+    )
+
+
+@needs_the_compiled_codec
+def test_the_compiled_codec_serves_when_it_was_built() -> None:
+    done = run_python(WHICH)
+    assert done.stdout == "True wal._codec\n", done.stderr
+
+
+def test_the_plain_codec_serves_when_the_environment_asks_for_it() -> None:
+    done = run_python(WHICH, TIMINGWHEEL_PURE="1")
+    assert done.stdout == "False wal.frame\n", done.stderr
+
+
+def test_the_plain_codec_serves_when_the_other_was_not_built() -> None:
+    missing = FINDER.format(
+        module="wal._codec", error='ModuleNotFoundError("no", name=name)'
+    )
+    done = run_python(missing + WHICH)
+    assert done.stdout == "False wal.frame\n", done.stderr
+
+
+def test_a_compiled_codec_that_does_not_load_says_what_to_do() -> None:
+    broken = FINDER.format(
+        module="wal._codec", error='ImportError("undefined symbol", name=name)'
+    )
+    done = run_python(broken + WHICH)
+    assert done.returncode == 1
+    assert "does not load (undefined symbol)" in done.stderr
+    assert "TIMINGWHEEL_PURE=1" in done.stderr
+
+
+def test_something_else_that_is_missing_is_not_taken_for_a_codec_not_built() -> None:
+    other = FINDER.format(
+        module="wal._codec", error='ModuleNotFoundError("no libfoo", name="foo")'
+    )
+    assert "ModuleNotFoundError: no libfoo" in run_python(other + WHICH).stderr
+
+
+@needs_the_compiled_codec
+@pytest.mark.parametrize(
+    ("missing", "found"),
+    [
+        ("no module", "hardware True 25"),
+        ("ctypes", "hardware False 25"),
+        ("google_crc32c", "portable False 25"),
+    ],
+)
+def test_the_compiled_codec_sums_by_whatever_there_is(missing: str, found: str) -> None:
+    """By the C function, by the extension's call, and by the portable body."""
+    without = FINDER.format(module=missing, error='ImportError("no", name=name)')
+    done = run_python(without + ROUND_TRIP)
+    assert done.stdout.strip() == found, done.stderr
+
+
+@needs_the_compiled_codec
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_a_function_takes_the_same_arguments_on_both_bodies(name: str) -> None:
+    def arguments(function: object) -> list[tuple[object, ...]]:
+        assert callable(function)
+        parameters = inspect.signature(function).parameters.values()
+        return [(each.name, each.kind, each.default) for each in parameters]
+
+    assert arguments(getattr(COMPILED, name)) == arguments(getattr(PLAIN, name))
+    assert inspect.getdoc(getattr(COMPILED, name))
+
+
+def declared(source: Path) -> dict[str, str]:
+    """The functions of a file, as `name: parameters -> type`."""
+    return {
+        node.name: f"{ast.unparse(node.args)} -> {ast.unparse(node.returns)}"
+        for node in ast.parse(source.read_text()).body
+        if isinstance(node, ast.FunctionDef) and node.returns is not None
+    }
+
+
+def test_the_stub_says_of_the_compiled_codec_what_the_plain_one_says() -> None:
+    stub = declared(ROOT / "wal" / "_codec.pyi")
+    plain = {
+        name: declared(ROOT / "wal" / f"{module}.py")[name]
+        for name, module in FUNCTIONS.items()
+    }
+    assert stub == plain
+
+
+def test_whoever_wants_the_codec_gets_it_from_bodies() -> None:
+    found = [
+        path.relative_to(ROOT).as_posix()
+        for package in ("timingwheel", "wal", "bench")
+        for path in (ROOT / package).rglob("*.py")
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.ImportFrom)
+        and node.module in {"wal.frame", "wal.runs", "wal._codec"}
+        and any(alias.name in FUNCTIONS for alias in node.names)
+    ]
+    assert set(found) == {"wal/bodies.py"}
