@@ -76,7 +76,7 @@ class OnCore(Timers):
     def __init__(
         self, log: Log, clock: ManualClock, core: type[HastyCore | ForgetfulCore]
     ) -> None:
-        self._running = set()
+        self._startable = set()
         self.core = core(log, self, clock)
         self._submit = self.core.submit
 

@@ -627,10 +627,13 @@ async def test_a_full_disk_refuses_schedules_and_heals(clock: CountingClock) -> 
     with pytest.raises(DiskFullError):
         await engine.cancel(last)
     gate.set()
-    await asyncio.to_thread(clock.settle, PATIENCE_S, threads=2)  # it waits for space
+    await asyncio.wait([*engine._tasks])
+    await asyncio.to_thread(clock.settle, PATIENCE_S, threads=1)
+    assert await engine.get(timer_id) is not None, "there is no space to record it"
+    assert await engine.cancel(timer_id) is False, "its handler ran"
     disk.capacity_bytes = None
     clock.advance(1)
-    await asyncio.wait([*engine._tasks])
+    await asyncio.to_thread(clock.settle, PATIENCE_S, threads=1)
     assert await engine.get(timer_id) is None
     assert len(engine) == many
     await engine.schedule(1)

@@ -850,7 +850,7 @@ def test_a_handler_that_returns_on_a_full_disk_is_acknowledged_when_there_is_spa
     clock.settle(PATIENCE_S, threads=1)
     many = fill_up(engine._core, disk)
     door.open()
-    clock.settle(PATIENCE_S, threads=2)  # the worker waits for space, and knows it
+    settle(engine, clock)
     assert engine.cancel(timer_id) is False, "its handler ran"
     assert len(engine) == many + 1
     disk.capacity_bytes = None

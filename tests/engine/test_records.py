@@ -15,6 +15,8 @@ from timingwheel.engine.records import (
     timer_fired,
     timer_rescheduled,
     timer_scheduled,
+    timers_acknowledged,
+    timers_fired,
     until_scheduled,
 )
 from wal.frame import encode_records
@@ -38,6 +40,16 @@ ON_DISK = [
     (timer_fired(9, 2), "03 02000000 0900000000000000", "TimerFired 9 attempt=2"),
     (timer_cancelled(9), "04 0900000000000000", "TimerCancelled 9"),
     (timer_acknowledged(9), "05 0900000000000000", "TimerAcknowledged 9"),
+    (
+        timers_fired([9, 10], 2),
+        "07 02000000 0900000000000000 0a00000000000000",
+        "TimersFired 9 10 attempt=2",
+    ),
+    (
+        timers_acknowledged(range(9, 13)),
+        "08 0900000000000000 0a00000000000000 0b00000000000000 0c00000000000000",
+        "TimersAcknowledged 9 10 11 ... 12 count=4",
+    ),
     (clock_stepped(-1), "06 ffffffffffffffff", "ClockStepped sum=-1ns"),
 ]
 

@@ -16,6 +16,8 @@ from timingwheel.engine.records import (
     timer_fired,
     timer_rescheduled,
     timer_scheduled,
+    timers_acknowledged,
+    timers_fired,
 )
 from timingwheel.engine.state import EngineState
 from timingwheel.engine.table import NO_HANDLE, Row, State
@@ -157,10 +159,52 @@ def test_a_repaired_store_may_miss_timers() -> None:
     assert len(stage.state.table) == 0
 
 
-@pytest.mark.parametrize("kind", [0, 7, 63])
+@pytest.mark.parametrize("kind", [0, 9, 63])
 def test_a_record_of_an_unknown_kind_is_refused(stage: Stage, kind: int) -> None:
     with pytest.raises(TimingWheelError, match=f"LSN 5 has kind {kind}.*version"):
         stage.state.apply(5, [bytes([kind]) + bytes(16)])
+
+
+def test_a_record_of_many_changes_what_each_of_them_would(stage: Stage) -> None:
+    """In a log that is read back, and in an engine that runs."""
+    state = stage.state
+    state.apply(1, [delay(s) for s in (1, 2, 3, 4)])
+    state.apply(5, [timers_fired([1, 2, 3], 1), timers_acknowledged([1, 3])])
+    assert state.table.timer_ids() == [2, 4]
+    assert state.table.row(state.slot_of(2))[1:5] == (
+        5,
+        WALL_NS + 2 * SECOND_NS,
+        1,
+        State.FIRED,
+    )
+    state = stage.begin()
+    assert stage.due(0) == [2]
+    state.apply(7, [timers_fired([2], 2)])
+    state.check()
+    # Those that wait are taken out of the wheel, those put back out of their order.
+    state.apply(8, [delay(1), delay(1)])
+    state.put_back(state.take_due(stage.now(1.5), 1)[0], [], stage.now(1.5))
+    state.apply(10, [timers_fired([8, 9], 1)])
+    state.check()
+    assert stage.due(3) == []
+    state.apply(11, [timers_acknowledged([9, 2, 8])])
+    state.check()
+    assert len(state.table) == 1
+
+
+def test_a_record_of_many_skips_what_a_snapshot_has_and_what_it_missed() -> None:
+    stage = Stage(reach_lsn=20)
+    stage.state.table.insert(
+        3, last_lsn=11, deadline_ns=5, base=Base.ELAPSED, payload=b""
+    )
+    stage.state.apply(10, [timers_fired([2, 3], 1), timers_acknowledged([2, 3])])
+    assert len(stage.state.table) == 1
+    stage.state.apply(12, [timers_fired([2, 3], 4), timers_acknowledged([2])])
+    assert stage.state.table.attempts([3]) == [4]
+    with pytest.raises(
+        TimingWheelError, match="LSN 21 changes timer 2, which does not"
+    ):
+        stage.state.apply(21, [timers_acknowledged([3, 2])])
 
 
 def test_what_was_fired_comes_first_then_the_overdue_in_order(stage: Stage) -> None:
@@ -349,9 +393,9 @@ def test_a_timer_taken_out_is_settled_once_something_became_of_it(stage: Stage) 
     state = stage.begin()
     state.apply(1, [delay(1)] * 3)
     assert stage.due(2) == [1, 2, 3]
-    assert not any(state.is_settled(timer_id) for timer_id in (1, 2, 3))
+    assert state.table.unsettled([1, 2, 3]) == [1, 2, 3]
     state.apply(4, [timer_fired(1, 1), moved(2, 9), timer_cancelled(3)])
-    assert all(state.is_settled(timer_id) for timer_id in (1, 2, 3))
+    assert state.table.unsettled([1, 2, 3]) == []
 
 
 def test_check_sees_a_waiting_timer_in_no_wheel(stage: Stage) -> None:

@@ -345,3 +345,47 @@ def test_a_block_that_ends_within_a_row_is_refused(table: TimerTable) -> None:
     for end in range(1, len(block)):
         with pytest.raises(TimingWheelError, match=f"{end} bytes.*row at byte 0"):
             type(table)().load_rows(block[:end], 0)
+
+
+# -- many timers by id ---------------------------------------------------------------------
+
+
+def test_many_fire_at_once_but_those_that_are_newer_or_gone(table: TimerTable) -> None:
+    slots = [insert(table, timer_id, b"p%d" % timer_id) for timer_id in (3, 4, 5)]
+    table.set_handle(slots[0], 77)
+    assert table.fire_many(array("q", [5, 9, 3]), last_lsn=5, attempt=7) == [9]
+    assert [table.row(slot)[1:5] for slot in slots] == [
+        (5, 7, 7, State.FIRED),
+        (4, 7, 0, State.WAITING),
+        (5, 7, 0, State.WAITING),
+    ]
+    assert table.handle(slots[0]) == NO_HANDLE
+    assert table.attempts([4, 3]) == [0, 7]
+    with pytest.raises(KeyError):
+        table.attempts([3, 9])
+    table.check()
+
+
+def test_many_go_at_once_but_those_that_are_newer_or_gone(table: TimerTable) -> None:
+    for timer_id in range(1, 1_001):
+        insert(table, timer_id, bytes(500))
+    gone = [*range(1, 1_001, 2), 2_000]
+    assert table.remove_many(gone, last_lsn=900) == [2_000]
+    assert len(table) == 550
+    assert table.slot(901) is not None
+    assert table.slot(899) is None
+    table.check()
+
+
+def test_many_are_asked_whether_they_are_in_order_somewhere(table: TimerTable) -> None:
+    slots = [insert(table, timer_id) for timer_id in (1, 2, 3)]
+    for slot in slots[:2]:
+        table.set_handle(slot, -4)
+    assert table.with_handle([3, 2, 9, 1]) == [2, 1]
+    assert table.unsettled([3, 2, 9, 1]) == [3]
+    table.take_out([2])
+    assert table.with_handle([3, 2, 9, 1]) == [1]
+    table.fire(slots[2], last_lsn=4, attempt=1)
+    assert table.unsettled([3, 2, 9, 1]) == [2]
+    with pytest.raises(KeyError):
+        table.take_out([9])

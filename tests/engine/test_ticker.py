@@ -18,6 +18,7 @@ from tests.engine.stage import (
     GatedDisk,
     fill_up,
 )
+from timingwheel.engine.acknowledgements import Acknowledgements
 from timingwheel.engine.records import TimerId
 from timingwheel.engine.ticker import Ticker
 from timingwheel.engine.timers import Timers
@@ -39,7 +40,11 @@ class Stage:
         self.room = 100
         self.fired: list[int] = []
         self.ticker = Ticker(
-            self.core, clock, room=lambda: self.room, deliver=self.deliver
+            self.core,
+            clock,
+            room=lambda: self.room,
+            deliver=self.deliver,
+            ended=Acknowledgements(self.timers),
         )
 
     def deliver(self, timer_ids: list[TimerId]) -> None:

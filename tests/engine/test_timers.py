@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tests.engine.stage import SECOND_NS, CountingClock, repeat_until
+from tests.engine.stage import SECOND_NS, SMALL, CountingClock, fill_up, repeat_until
 from timingwheel.engine.records import DEADLINE_MAX_NS, TimerId, timer_fired
 from timingwheel.engine.timers import BACKOFF_MAX_NS, Timer, Timers, backoff_ns
 from timingwheel.engine.volatile import VolatileLog
@@ -20,6 +20,7 @@ from timingwheel.errors import (
     PayloadTooLargeError,
     TimingWheelError,
 )
+from wal.errors import DiskFullError
 from wal.log import Log, RoomNeededError
 from wal.testing import MemoryFileSystem
 
@@ -176,6 +177,25 @@ def test_a_fired_timer_is_cancelled_until_a_handler_has_it(
     assert len(timers) == 1
 
 
+def test_a_fired_timer_that_a_full_disk_does_not_let_go_is_delivered_after_all(
+    clock: CountingClock,
+) -> None:
+    disk = MemoryFileSystem()
+    log = Log.open(disk, wall_ns=clock.wall_ns, **SMALL, background=False)
+    timers = Timers(log, clock, may_wait=True)
+    timers.schedule(1, b"p")
+    assert fire(timers, clock, 2) == [1]
+    fill_up(timers.core, disk)
+    with pytest.raises(DiskFullError):
+        timers.cancel(1)
+    assert timers.begin(1) is None, "it fires again, whether or not its worker came"
+    timers.core.check()
+    disk.capacity_bytes = None
+    assert fire(timers, clock) == [1]
+    assert timers.begin(1) == b"p"
+    assert timers.cancel(1)[0] is False
+
+
 def test_a_fired_timer_that_is_moved_fires_again_at_its_new_deadline(
     timers: Timers, clock: CountingClock
 ) -> None:
@@ -204,7 +224,7 @@ def test_an_acknowledged_timer_is_gone(timers: Timers, clock: CountingClock) -> 
     timers.schedule(1, b"p")
     fire(timers, clock, 2)
     timers.begin(1)
-    assert timers.acknowledge(1) == 3
+    assert timers.acknowledge([1]) == 3
     assert len(timers) == 0
     assert timers.begin(1) is None
     assert timers.cancel(1)[0] is False
@@ -286,7 +306,7 @@ def test_a_timer_that_fires_before_its_former_worker_let_go_is_delivered(
     timers.redeliver_later(1)
     assert begun == [b"p"]
     assert timers.cancel(1)[0] is False  # it runs, and for that nobody may cancel it
-    timers.acknowledge(1)
+    timers.acknowledge([1])
     assert len(timers) == 0
 
 

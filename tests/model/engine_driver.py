@@ -246,7 +246,7 @@ class EngineDriver:
     def acknowledge(self, place: int = 0, *, wait: bool = True) -> None:
         """Let a handler return."""
         timer_id = self.running.pop(place)
-        lsn = self.timers.acknowledge(timer_id)
+        lsn = self.timers.acknowledge([timer_id])
         self.oracle.changed(self.log.appended_lsn, {timer_id: None})
         self._reply(lsn, wait=wait)
 
@@ -490,17 +490,19 @@ class EngineDriver:
             timer = self.oracle.timers[timer_id]
             timers[timer_id] = replace(timer, fired=True, attempt=timer.attempt + 1)
             self._no_longer_owed(timer_id)
-        self.oracle.changed(first_lsn, timers)
+        self.oracle.changed(first_lsn, timers, last_lsn=self.log.appended_lsn)
 
     def _note_what_the_dead_fired(self) -> None:
         """The crash came in the commit, so what was fired may hold or not."""
         table = self.core.state.table
         fired = []
+        records = set()  # one for all that fired for the n-th time
         for timer in self.oracle.timers.values():
             slot = table.slot(timer.timer_id)
             if slot is not None and table.attempt(slot) == timer.attempt + 1:
                 fired.append(timer.timer_id)
-        self._note_fired(fired, self.log.appended_lsn - len(fired) + 1)
+                records.add(timer.attempt)
+        self._note_fired(fired, self.log.appended_lsn - len(records) + 1)
 
     def _can_change(self, timer_id: int) -> bool:
         return timer_id in self.oracle.timers and timer_id not in self.running

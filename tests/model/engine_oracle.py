@@ -77,8 +77,19 @@ class Oracle:
             owed=[*self.owed],
         )
 
-    def changed(self, first_lsn: int, timers: dict[int, Expected | None]) -> None:
+    def changed(
+        self,
+        first_lsn: int,
+        timers: dict[int, Expected | None],
+        *,
+        last_lsn: int | None = None,
+    ) -> None:
         """Note a group whose records begin with that number.
+
+        Args:
+            first_lsn: of the group.
+            timers: what became of each.
+            last_lsn: of the group, if it has not one record a timer.
 
         Raises:
             Violation: a timer got a number that was given out before.
@@ -89,7 +100,8 @@ class Oracle:
             raise Violation(
                 f"LSN {first_lsn} was given out again; {self.highest_lsn} was reached"
             )
-        last_lsn = first_lsn + len(timers) - 1
+        if last_lsn is None:
+            last_lsn = first_lsn + len(timers) - 1
         self.highest_lsn = last_lsn
         self.pending.append(Change(first_lsn, last_lsn, timers))
         _apply(self.timers, timers)

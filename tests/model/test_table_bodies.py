@@ -7,6 +7,7 @@ body's check() holds that its arena keeps at most twice the live bytes.
 from __future__ import annotations
 
 import random
+from array import array
 
 import pytest
 
@@ -100,6 +101,20 @@ class BothBodies:
             )
         self.same("set_handle", slot, self.rng.choice((-4, 7, 1 << 59)))
 
+    def change_many(self) -> None:
+        rng = self.rng
+        ids = rng.sample(list(self.slots), rng.randrange(1, len(self.slots) + 1))
+        self.same("attempts", ids)
+        self.same("take_out", rng.sample(ids, rng.randrange(len(ids))))
+        ids.insert(rng.randrange(len(ids)), self.next_id + 9)  # that is not there
+        self.same("with_handle", ids)
+        self.same("unsettled", ids)
+        lsn = rng.getrandbits(60)
+        self.same("fire_many", ids, last_lsn=lsn, attempt=rng.getrandbits(32))
+        some = array("q", ids[: rng.randrange(1, len(ids) + 1)])
+        self.same("remove_many", some, last_lsn=lsn + 1)
+        self.slots = {each: slot for slot, (each, *_) in self.rows()}
+
     def ask(self) -> None:
         slot, timer_id = self.some_slot(), self.rng.choice(list(self.slots))
         assert self.same("slot", timer_id) == self.slots[timer_id]
@@ -122,6 +137,7 @@ class BothBodies:
         requests = [self.insert, self.insert, self.insert_run]
         if self.slots:
             requests += [self.remove, self.remove, self.change, self.ask, self.batch]
+            requests.append(self.change_many)
         self.rng.choice(requests)()
 
     def check(self) -> None:

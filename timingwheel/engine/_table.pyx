@@ -391,6 +391,73 @@ cdef class TimerTable:
         for at in range(count):
             self._row(slots.data.as_uints[at]).handle = handles.data.as_longlongs[at]
 
+    def attempts(self, timer_ids):
+        """Return how many deliveries of each of these timers have begun."""
+        cdef int64_t id64
+        found = []
+        for id64 in timer_ids:
+            found.append(self._row_of(id64).attempt)
+        return found
+
+    def take_out(self, timer_ids):
+        """Note that these timers have left the wheels."""
+        cdef int64_t id64
+        for id64 in timer_ids:
+            self._row_of(id64).handle = HANDLE_NONE
+
+    def with_handle(self, timer_ids):
+        """Return those of some timers, if they live, that are somewhere in order."""
+        cdef int64_t id64
+        cdef uint64_t at
+        found = []
+        for id64 in timer_ids:
+            if self._find(id64, &at):
+                if self.rows[self.index[at] - 1].handle != HANDLE_NONE:
+                    found.append(id64)
+        return found
+
+    def unsettled(self, timer_ids):
+        """Return those of some timers, if they live, that wait and are nowhere."""
+        cdef int64_t id64
+        cdef uint64_t at
+        cdef TimerRow* row
+        found = []
+        for id64 in timer_ids:
+            if self._find(id64, &at):
+                row = &self.rows[self.index[at] - 1]
+                if row.state == STATE_WAITING and row.handle == HANDLE_NONE:
+                    found.append(id64)
+        return found
+
+    def fire_many(self, timer_ids, *, int64_t last_lsn, uint32_t attempt):
+        """Do as `fire` for many timers; return those that are not in the table."""
+        cdef int64_t id64
+        cdef uint64_t at
+        cdef TimerRow* row
+        missing = []
+        for id64 in timer_ids:
+            if not self._find(id64, &at):
+                missing.append(id64)
+                continue
+            row = &self.rows[self.index[at] - 1]
+            if row.last_lsn < last_lsn:
+                row.last_lsn, row.attempt = last_lsn, attempt
+                row.state, row.handle = STATE_FIRED, HANDLE_NONE
+        return missing
+
+    def remove_many(self, timer_ids, *, int64_t last_lsn):
+        """Do as `remove` for many timers; return those that are not in the table."""
+        cdef int64_t id64
+        cdef uint64_t at
+        missing = []
+        for id64 in timer_ids:
+            if not self._find(id64, &at):
+                missing.append(id64)
+            elif self.rows[self.index[at] - 1].last_lsn < last_lsn:
+                self._remove(at)
+        self._compact()
+        return missing
+
     # Bytes of the log and of snapshots.
 
     def insert_scheduled(
@@ -493,6 +560,12 @@ cdef class TimerTable:
         if not 0 <= slot < self.made:
             raise IndexError(f"slot {slot} of a timer table with {self.made}")
         return &self.rows[slot]
+
+    cdef inline TimerRow* _row_of(self, int64_t timer_id) except NULL:
+        cdef uint64_t at
+        if not self._find(timer_id, &at):
+            raise KeyError(timer_id)
+        return &self.rows[self.index[at] - 1]
 
     cdef inline object _payload(self, const TimerRow* row):
         if row.size == 0:

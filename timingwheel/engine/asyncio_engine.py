@@ -24,6 +24,10 @@ from types import TracebackType
 from typing import Final, Self, TypeVar
 
 from timingwheel.clock import Clock, SystemClock
+from timingwheel.engine.acknowledgements import (
+    Acknowledgements,
+    warn_unacknowledged,
+)
 from timingwheel.engine.arguments import checked_snapshot_every, checked_workers
 from timingwheel.engine.core import CLOSED
 from timingwheel.engine.dispatcher import QUEUE_MAX
@@ -129,7 +133,11 @@ class AsyncTimerEngine:
         self._opened = timers
         self._commits = LoopCommits(timers.core, self._loop)
         self._ticker = Ticker(
-            timers.core, self._clock, room=self._room, deliver=self._put
+            timers.core,
+            self._clock,
+            room=self._room,
+            deliver=self._put,
+            ended=Acknowledgements(timers),
         )
         log = timers.core.log
         if isinstance(log, Log):
@@ -334,7 +342,6 @@ class AsyncTimerEngine:
             payload = timers.begin(timer_id)
             if payload is None:
                 return
-            finish = timers.acknowledge
             try:
                 await self._on_fire(timer_id, payload)
             except (Exception, asyncio.CancelledError) as error:
@@ -346,20 +353,21 @@ class AsyncTimerEngine:
                     exc_info=True,
                     extra={"timer_id": timer_id},
                 )
-                finish = timers.redeliver_later
-            await self._finish(timer_id, finish)
+                await self._redeliver_later(timer_id)
+            else:
+                acknowledge = self._ticker.acknowledge
+                if self._ticker.over:
+                    await asyncio.to_thread(acknowledge, timer_id)
+                else:
+                    acknowledge(timer_id)
         except (WalError, TimingWheelError, OSError) as error:
-            _logger.warning(
-                "timer %d is not acknowledged: %s",
-                timer_id,
-                error,
-                extra={"timer_id": timer_id},
-            )
+            warn_unacknowledged([timer_id], error)
 
-    async def _finish(self, timer_id: TimerId, finish: Callable[[int], int]) -> None:
+    async def _redeliver_later(self, timer_id: TimerId) -> None:
+        redeliver = self._timers.redeliver_later
         while True:
             try:
-                _, lsn = await self._decide(lambda _: (None, finish(timer_id)))
+                _, lsn = await self._decide(lambda _: (None, redeliver(timer_id)))
             except (DiskFullError, OSError):
                 if self._closing:
                     raise

@@ -537,8 +537,9 @@ class EngineCore:
         except BaseException:
             state.put_back(timers, armed, now)
             raise
-        for timer_id in timers:
-            assert state.is_settled(timer_id), f"nothing was decided for {timer_id}"
+        assert not (unsettled := state.table.unsettled(timers)), (
+            f"nothing was decided for {unsettled}"
+        )
         return due, bool(events)
 
     def _step_events(self, now: Now) -> list[bytes]:

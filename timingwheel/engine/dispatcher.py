@@ -11,6 +11,7 @@ handlers, too, are done.
 
 from __future__ import annotations
 
+import contextlib
 import threading
 from collections import deque
 from collections.abc import Callable, Iterable
@@ -59,6 +60,8 @@ class Dispatcher:
         self._checked_in = threading.Semaphore(0)
         self._idle = 0
         self._busy = 0
+        self._refill = False
+        """The queue was full, and nobody has told yet that half of it is free."""
         self._stopped = False
 
     @property
@@ -74,6 +77,9 @@ class Dispatcher:
                 return
             self._queue.extend(timer_ids)
             wanted = len(self._queue)
+            # Only now: set before the queue is full, it would be taken down at once, and
+            # then nobody would tell.
+            self._refill = wanted > _REFILL_AT
             self._changed.notify(wanted)
             missing = min(wanted - self._idle, self._workers - len(self._threads))
             for _ in range(missing):
@@ -109,16 +115,31 @@ class Dispatcher:
                 self._clock.wait(self._changed, 0)
         finally:
             self._checked_in.release()
-        while (timer_id := self._next()) is not None:
+        while self._has_work():
             try:
-                self._deliver(timer_id)
+                self._work()
             finally:
                 with self._changed:
                     self._busy -= 1
                     self._done.notify_all()
 
-    def _next(self) -> TimerId | None:
-        """Return the next timer, counted as busy; None when the worker is to end."""
+    def _work(self) -> None:
+        """Deliver what is queued, timer by timer, until the queue is empty.
+
+        Without the lock, which would cost more than all else here: other workers do the
+        same, and to take one from a deque is atomic.
+        """
+        queue, deliver = self._queue, self._deliver
+        with contextlib.suppress(IndexError):
+            while True:
+                timer_id = queue.popleft()
+                if self._refill and len(queue) <= _REFILL_AT:
+                    self._refill = False
+                    self._on_space()
+                deliver(timer_id)
+
+    def _has_work(self) -> bool:
+        """Wait for a timer, and count as busy then; False if the worker is to end."""
         with self._changed:
             idle_since_ns: int | None = None
             while not self._queue:
@@ -127,13 +148,9 @@ class Dispatcher:
                     idle_since_ns = now_ns
                 if self._stopped or now_ns - idle_since_ns >= WAIT_MAX_NS:
                     self._threads.discard(threading.current_thread())
-                    return None
+                    return False
                 self._idle += 1
                 self._clock.wait(self._changed, None)
                 self._idle -= 1
             self._busy += 1
-            timer_id = self._queue.popleft()
-            space = len(self._queue) == _REFILL_AT
-        if space:
-            self._on_space()
-        return timer_id
+            return True

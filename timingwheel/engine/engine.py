@@ -21,6 +21,10 @@ from types import TracebackType
 from typing import Final, Self
 
 from timingwheel.clock import Clock, SystemClock
+from timingwheel.engine.acknowledgements import (
+    Acknowledgements,
+    warn_unacknowledged,
+)
 from timingwheel.engine.arguments import checked_snapshot_every, checked_workers
 from timingwheel.engine.core import CLOSED
 from timingwheel.engine.dispatcher import Dispatcher
@@ -126,6 +130,7 @@ class TimerEngine:
             self._clock,
             room=lambda: self._dispatcher.room,
             deliver=self._dispatcher.put,
+            ended=Acknowledgements(self._timers),
         )
         self._snapshotter = (
             Snapshotter(self._core, self._log, every_bytes=snapshot_every_bytes)
@@ -336,7 +341,6 @@ class TimerEngine:
             payload = self._timers.begin(timer_id)
             if payload is None:
                 return
-            finish = self._timers.acknowledge
             try:
                 self._on_fire(timer_id, payload)
             except BaseException:  # sys.exit() too costs neither worker nor timer
@@ -346,23 +350,17 @@ class TimerEngine:
                     exc_info=True,
                     extra={"timer_id": timer_id},
                 )
-                finish = self._timers.redeliver_later
-            self._finish(timer_id, finish)
+                self._redeliver_later(timer_id)
+            else:
+                self._ticker.acknowledge(timer_id)
         except (WalError, TimingWheelError, OSError) as error:
-            # The engine failed or closed under us: after the next open the timer is
-            # delivered again, since nothing durable says that it was.
-            _logger.warning(
-                "timer %d is not acknowledged: %s",
-                timer_id,
-                error,
-                extra={"timer_id": timer_id},
-            )
+            warn_unacknowledged([timer_id], error)
 
-    def _finish(self, timer_id: TimerId, finish: Callable[[int], int]) -> None:
-        """Note the outcome; on a full disk wait for space, since it must be noted."""
+    def _redeliver_later(self, timer_id: TimerId) -> None:
+        """Note a failure; on a full disk wait for space, since it must be noted."""
         while True:
             try:
-                self._core.commit_soon(finish(timer_id))
+                self._core.commit_soon(self._timers.redeliver_later(timer_id))
             except (DiskFullError, OSError):
                 if self._closing:
                     raise

@@ -12,14 +12,20 @@ All integers are little-endian; the first byte is the kind.
     4     TimerCancelled     timer id (8)
     5     TimerAcknowledged  timer id (8)
     6     ClockStepped       sum of all steps of the wall clock so far, ns (8, signed)
+    7     TimersFired        attempt (4), timer ids (8 each)
+    8     TimersAcknowledged timer ids (8 each)
     64..  the owner's own
 
-`base` says what the deadline is measured on: 0 = elapsed time, 1 = wall time.
+`base` says what the deadline is measured on: 0 = elapsed time, 1 = wall time. The last
+two say of many timers at once what 3 and 5 say of one: a burst costs 8 bytes a timer.
 """
 
 from __future__ import annotations
 
 import struct
+import sys
+from array import array
+from collections.abc import Iterable
 from enum import IntEnum
 from typing import Final, NewType
 
@@ -40,6 +46,8 @@ class Kind(IntEnum):
     TIMER_CANCELLED = 4
     TIMER_ACKNOWLEDGED = 5
     CLOCK_STEPPED = 6
+    TIMERS_FIRED = 7
+    TIMERS_ACKNOWLEDGED = 8
     OWNER_FIRST = 64
     """Kinds from here on belong to the engine's owner."""
 
@@ -58,6 +66,8 @@ RESCHEDULED: Final = struct.Struct("<BBIQq")
 FIRED: Final = struct.Struct("<BIQ")
 ID_ONLY: Final = struct.Struct("<BQ")
 STEPPED: Final = struct.Struct("<Bq")
+MANY_FIRED: Final = struct.Struct("<BI")  # then the ids
+MANY_IDS: Final = struct.Struct("<B")  # then the ids
 
 
 def timer_scheduled(base: int, deadline_ns: int, payload: bytes) -> bytes:
@@ -99,6 +109,35 @@ def clock_stepped(steps_ns: int) -> bytes:
     return STEPPED.pack(Kind.CLOCK_STEPPED, steps_ns)
 
 
+def timers_fired(timer_ids: Iterable[int], attempt: int) -> bytes:
+    """Return `timer_fired` of many timers whose deliveries have the same number."""
+    return MANY_FIRED.pack(Kind.TIMERS_FIRED, attempt) + _packed(timer_ids)
+
+
+def timers_acknowledged(timer_ids: Iterable[int]) -> bytes:
+    """Return `timer_acknowledged` of many timers."""
+    return MANY_IDS.pack(Kind.TIMERS_ACKNOWLEDGED) + _packed(timer_ids)
+
+
+def ids_from(record: bytes, start: int) -> array[int]:
+    """Return the ids that a record of many timers holds from a byte on.
+
+    Raises:
+        ValueError: there is no whole number of them.
+    """
+    ids = array("q", record[start:])
+    if sys.byteorder == "big":
+        ids.byteswap()
+    return ids
+
+
+def _packed(timer_ids: Iterable[int]) -> bytes:
+    ids = array("q", timer_ids)
+    if sys.byteorder == "big":
+        ids.byteswap()
+    return ids.tobytes()
+
+
 def describe(record: bytes) -> str:
     """Return one line about a record, for people who inspect a log."""
     kind = record[0] if record else 0
@@ -118,9 +157,19 @@ def describe(record: bytes) -> str:
     if kind in (Kind.TIMER_CANCELLED, Kind.TIMER_ACKNOWLEDGED):
         name = "Cancelled" if kind == Kind.TIMER_CANCELLED else "Acknowledged"
         return f"Timer{name} {ID_ONLY.unpack(record)[1]}"
+    if kind == Kind.TIMERS_FIRED:
+        ids = ids_from(record, MANY_FIRED.size)
+        return f"TimersFired {_shown(ids)} attempt={MANY_FIRED.unpack_from(record)[1]}"
+    if kind == Kind.TIMERS_ACKNOWLEDGED:
+        return f"TimersAcknowledged {_shown(ids_from(record, MANY_IDS.size))}"
     if kind == Kind.CLOCK_STEPPED:
         return f"ClockStepped sum={STEPPED.unpack(record)[1]}ns"
     return f"kind {kind}, {len(record)} bytes"
+
+
+def _shown(ids: array[int]) -> str:
+    first = " ".join(map(str, ids[:3]))
+    return first if len(ids) <= 3 else f"{first} ... {ids[-1]} count={len(ids)}"
 
 
 def until_scheduled(body: bytes, at: int) -> tuple[list[bytes], int]:

@@ -8,21 +8,24 @@ snapshot brought is told by its LSN and skipped.
 from __future__ import annotations
 
 from array import array
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from itertools import islice
-from typing import Final
+from typing import Final, cast
 
 from timingwheel.clock import Reading
 from timingwheel.engine.bodies import TimerTable
 from timingwheel.engine.records import (
     FIRED,
     ID_ONLY,
+    MANY_FIRED,
+    MANY_IDS,
     RESCHEDULED,
     SCHEDULED,
     STEPPED,
     Base,
     Kind,
     TimerId,
+    ids_from,
     until_scheduled,
 )
 from timingwheel.engine.table import NO_HANDLE, State, WheelBatch
@@ -144,6 +147,12 @@ class EngineState:
                 self._apply_scheduled(lsn, record)
             elif kind == Kind.CLOCK_STEPPED:
                 self._apply_stepped(lsn, record)
+            elif kind == Kind.TIMERS_FIRED:
+                self._apply_fired_many(lsn, record)
+            elif kind == Kind.TIMERS_ACKNOWLEDGED:
+                ids = ids_from(record, MANY_IDS.size)
+                self._take_many_out_of_wheels(ids)
+                self._refuse_missing(self.table.remove_many(ids, last_lsn=lsn), lsn)
             else:
                 self._apply_change(kind, lsn, record)
         if owners:
@@ -222,16 +231,28 @@ class EngineState:
         else:
             self.table.remove(timer_id)
 
+    def _apply_fired_many(self, lsn: int, record: bytes) -> None:
+        attempt = MANY_FIRED.unpack_from(record)[1]
+        ids = ids_from(record, MANY_FIRED.size)
+        self._take_many_out_of_wheels(ids)
+        missing = self.table.fire_many(ids, last_lsn=lsn, attempt=attempt)
+        self._refuse_missing(missing, lsn)
+
     def _slot_to_change(self, timer_id: int, lsn: int) -> int | None:
         """Return the slot that a record changes, None if it changes nothing any more."""
         slot = self.table.slot(timer_id)
         if slot is not None:
             return slot if lsn > self.table.last_lsn(slot) else None
+        self._refuse_missing([timer_id], lsn)
+        return None
+
+    def _refuse_missing(self, timer_ids: Sequence[int], lsn: int) -> None:
+        """Raise if a record changes timers that are not there and cannot be missing."""
         # A fuzzy snapshot may have missed a timer that was removed while it was written.
-        if lsn <= self._reach_lsn or self._gaps_allowed:
-            return None
+        if not timer_ids or lsn <= self._reach_lsn or self._gaps_allowed:
+            return
         raise TimingWheelError(
-            f"LSN {lsn} changes timer {timer_id}, which does not exist: a bug of the "
+            f"LSN {lsn} changes timer {timer_ids[0]}, which does not exist: a bug of the "
             "engine and not of the disk; please report it with what python -m wal "
             "inspect says of the directory"
         )
@@ -253,16 +274,16 @@ class EngineState:
             else:
                 self._put_in_wheel(slot, timer_id)
         elapsed, wall = self.timeline.advance(now, limit - len(timers))
-        armed = [~key for key in elapsed if key < 0]
-        found = [TimerId(key) for key in elapsed if key > 0]
+        found, armed = _split(elapsed)
         if wall:
-            armed += [~key for key in wall if key < 0]
-            elapsed_count = len(found)
-            found += [TimerId(key) for key in wall if key > 0]
-            if elapsed_count and len(found) > elapsed_count:
+            of_wall, armed_wall = _split(wall)
+            if found and of_wall:
+                found += of_wall
                 found.sort(key=lambda key: (self._due_ns(self.slot_of(key)), key))
-        for timer_id in found:
-            self.table.set_handle(self.slot_of(timer_id), NO_HANDLE)
+            else:
+                found += of_wall
+            armed += armed_wall
+        self.table.take_out(found)
         return timers + found, armed
 
     def put_back(self, timers: list[TimerId], armed: list[int], now: Now) -> None:
@@ -295,14 +316,9 @@ class EngineState:
             and self.table.is_waiting(slot)
         )
 
-    def is_settled(self, timer_id: int) -> bool:
-        """Return whether a timer taken out was held, fired, moved or removed since."""
-        slot = self.table.slot(timer_id)
-        return (
-            slot is None
-            or not self.table.is_waiting(slot)
-            or self.table.handle(slot) != NO_HANDLE
-        )
+    def is_ahead(self, timer_id: int) -> bool:
+        """Return whether a timer goes before what is in the wheels."""
+        return timer_id in self._ahead
 
     @property
     def ahead_count(self) -> int:
@@ -376,6 +392,16 @@ class EngineState:
         for slot in slots:
             self._put_in_wheel(slot, self.table.timer_id(slot))
 
+    def _take_many_out_of_wheels(self, timer_ids: Sequence[int]) -> None:
+        """Do as `_take_out_of_wheel` for those that are in one; most records name none."""
+        if self._timeline is None:
+            return
+        found = self.table.with_handle(timer_ids)
+        if self._ahead:
+            found += self._ahead.keys() & timer_ids
+        for timer_id in found:
+            self._take_out_of_wheel(self.slot_of(timer_id), timer_id)
+
     def _take_out_of_wheel(self, slot: int, timer_id: int) -> None:
         if self._ahead and TimerId(timer_id) in self._ahead:
             del self._ahead[TimerId(timer_id)]
@@ -392,3 +418,10 @@ class EngineState:
             key=timer_id,
         )
         self.table.set_handle(slot, NO_HANDLE)
+
+
+def _split(keys: list[int]) -> tuple[list[TimerId], list[int]]:
+    """Return the timers among the keys that a wheel gave, and the armed tokens."""
+    armed = [~key for key in keys if key < 0]
+    timers = [key for key in keys if key > 0] if armed else keys
+    return cast("list[TimerId]", timers), armed

@@ -22,7 +22,7 @@ from __future__ import annotations
 
 import struct
 from array import array
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from enum import IntEnum
 from typing import Final, NamedTuple
 
@@ -255,6 +255,67 @@ class TimerTable:
             raise ValueError(f"set_handles takes a handle a slot, {len(slots)} int64")
         for slot, handle in zip(slots, handles, strict=True):
             self._handle[slot] = handle
+
+    def attempts(self, timer_ids: Sequence[int]) -> list[int]:
+        """Return how many deliveries of each of these timers have begun."""
+        return [self._attempt[self._slots[timer_id]] for timer_id in timer_ids]
+
+    def take_out(self, timer_ids: Sequence[int]) -> None:
+        """Note that these timers have left the wheels."""
+        for timer_id in timer_ids:
+            self._handle[self._slots[timer_id]] = NO_HANDLE
+
+    def with_handle(self, timer_ids: Sequence[int]) -> list[int]:
+        """Return those of some timers, if they live, that are somewhere in order."""
+        slots = ((timer_id, self._slots.get(timer_id)) for timer_id in timer_ids)
+        return [
+            timer_id
+            for timer_id, slot in slots
+            if slot is not None and self._handle[slot] != NO_HANDLE
+        ]
+
+    def unsettled(self, timer_ids: Sequence[int]) -> list[int]:
+        """Return those of some timers, if they live, that wait and are nowhere."""
+        slots = ((timer_id, self._slots.get(timer_id)) for timer_id in timer_ids)
+        return [
+            timer_id
+            for timer_id, slot in slots
+            if slot is not None
+            and self._state[slot] == State.WAITING
+            and self._handle[slot] == NO_HANDLE
+        ]
+
+    def fire_many(
+        self, timer_ids: Sequence[int], *, last_lsn: int, attempt: int
+    ) -> list[int]:
+        """Do as `fire` for each timer whose row is older than `last_lsn`.
+
+        Returns:
+            Those that are not in the table.
+        """
+        missing: list[int] = []
+        for timer_id in timer_ids:
+            slot = self._slots.get(timer_id)
+            if slot is None:
+                missing.append(timer_id)
+            elif self._last_lsn[slot] < last_lsn:
+                self.fire(slot, last_lsn=last_lsn, attempt=attempt)
+        return missing
+
+    def remove_many(self, timer_ids: Sequence[int], *, last_lsn: int) -> list[int]:
+        """Do as `remove` for each timer whose row is older than `last_lsn`.
+
+        Returns:
+            Those that are not in the table.
+        """
+        missing: list[int] = []
+        for timer_id in timer_ids:
+            slot = self._slots.get(timer_id)
+            if slot is None:
+                missing.append(timer_id)
+            elif self._last_lsn[slot] < last_lsn:
+                self.remove(timer_id)
+        return missing
 
     def insert_scheduled(
         self, first_lsn: int, body: bytes, *, at: int, known_lsn: int

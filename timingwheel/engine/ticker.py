@@ -8,15 +8,17 @@ see whether the wall clock was set or the machine slept.
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import threading
 from collections.abc import Callable
 
 from timingwheel.clock import Clock
+from timingwheel.engine.acknowledgements import Acknowledgements
 from timingwheel.engine.core import EngineCore
 from timingwheel.engine.records import TimerId
-from timingwheel.errors import EngineClosedError
-from wal.errors import DiskFullError
+from timingwheel.errors import EngineClosedError, TimingWheelError
+from wal.errors import DiskFullError, WalError
 
 _logger = logging.getLogger("timingwheel")
 
@@ -29,6 +31,7 @@ class Ticker:
         clock: what to wait by.
         room: how many timers `deliver` can take now; at 0 the ticker waits to be woken.
         deliver: takes fired timers, durably fired, in order; must not wait.
+        ended: deliveries that are to be recorded.
     """
 
     def __init__(
@@ -38,12 +41,17 @@ class Ticker:
         *,
         room: Callable[[], int],
         deliver: Callable[[list[TimerId]], None],
+        ended: Acknowledgements,
     ) -> None:
         self._core = core
         self._clock = clock
         self._room = room
         self._deliver = deliver
+        self._ended = ended
         self._stopped = False
+        self._over = False
+        """Whether the thread will record no more deliveries."""
+        self._resting = False
         self._checked_in = threading.Event()
         self._thread = threading.Thread(
             target=self._run, name="timingwheel-tick", daemon=True
@@ -59,6 +67,24 @@ class Ticker:
         with self._core.lock:
             self._core.wake.notify_all()
 
+    def acknowledge(self, timer_id: TimerId) -> None:
+        """Have it recorded that a timer was delivered; in the log only a little later.
+
+        Any thread may call this. Once the tick thread has ended, it is recorded here.
+
+        Raises:
+            DiskFullError: there is no tick thread any more, and no space.
+            OSError: likewise.
+            EngineFailedError: nor any engine.
+            EngineClosedError: likewise.
+        """
+        self._ended.add(timer_id)
+        if self._resting:
+            self._resting = False  # one is enough to wake it
+            self.wake()
+        elif self._over:
+            self._record()
+
     def stop(self) -> None:
         """End the thread; what it has taken out is handed on before."""
         self._stopped = True
@@ -67,17 +93,47 @@ class Ticker:
             self._thread.join()
 
     @property
+    def over(self) -> bool:
+        """Whether `acknowledge` records by itself, which may wait for the disk."""
+        return self._over
+
+    @property
     def alive(self) -> bool:
         """Whether timers are being fired."""
         return self._thread.is_alive()
 
     def tick(self) -> None:
-        """Step once and hand on what fired; then the thread waits."""
+        """Record what was delivered, step once, hand on what fired; then it waits."""
+        core = self._core
+        lsn = self._ended.record()
         room = self._room()
-        if room:
-            self._deliver(self._core.step(room).timers)
+        fired: list[TimerId] = []
+        try:
+            if room:
+                due, due_lsn, changed = core.take_due(room)
+                fired = due.timers
+                if changed:
+                    core.commit(due_lsn)
+                    lsn = 0  # one commit for both
+        finally:
+            if lsn:
+                core.commit_soon(lsn)
+        self._deliver(fired)
+
+    def _record(self) -> None:
+        lsn = self._ended.record()
+        if lsn:
+            self._core.commit_soon(lsn)
 
     def _run(self) -> None:
+        try:
+            self._tick_until_stopped()
+        finally:
+            self._over = True  # first, so that nothing added from now on stays behind
+            with contextlib.suppress(WalError, TimingWheelError, OSError):
+                self._record()
+
+    def _tick_until_stopped(self) -> None:
         core = self._core
         try:
             with core.lock:
@@ -107,7 +163,10 @@ class Ticker:
             with core.lock:
                 if self._stopped:
                     return
-                if self._room():
-                    core.wait_for_due()
-                else:
-                    self._clock.wait(core.wake, None)
+                self._resting = True  # first: what is added later will wake it
+                if not self._ended:
+                    if self._room():
+                        core.wait_for_due()
+                    else:
+                        self._clock.wait(core.wake, None)
+                self._resting = False

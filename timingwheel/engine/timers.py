@@ -36,6 +36,8 @@ from timingwheel.engine.records import (
     timer_fired,
     timer_rescheduled,
     timer_scheduled,
+    timers_acknowledged,
+    timers_fired,
 )
 from timingwheel.engine.table import Row, State
 from timingwheel.engine.volatile import VolatileLog
@@ -44,6 +46,7 @@ from wal.log import Log
 
 BACKOFF_FIRST_NS: Final = 1_000_000_000
 BACKOFF_MAX_NS: Final = 600_000_000_000
+FIRED_TOGETHER_MIN: Final = 2
 _WALK_SLOTS: Final = 4_096
 
 
@@ -78,9 +81,10 @@ class Timers:
     """
 
     def __init__(self, log: Log | VolatileLog, clock: Clock, *, may_wait: bool) -> None:
-        self._running: set[tuple[int, int]] = set()
-        """Timer and attempt. A timer whose handler raised may fire again before the
-        worker has taken the former attempt out of here."""
+        self._startable: set[int] = set()
+        """Timers that fired and have no handler yet. Whoever takes one out of here,
+        which is atomic, has it: a worker to run its handler, or a request to change it.
+        (Under the core's lock, workers and the tick thread would hand it to and fro.)"""
         self.core = EngineCore(log, self, clock)
         self._submit = self.core.submit if may_wait else self.core.submit_now
 
@@ -124,31 +128,20 @@ class Timers:
         delay_ns = checked_delay_ns(delay)
         deadline_ns = checked_deadline_ns(self.core.elapsed_ns(), delay_ns, found=delay)
 
-        def decide(_: int) -> list[bytes]:
-            slot = self._slot_before_start(timer_id)
-            if slot is None:
-                return []
-            attempt = self.core.state.table.attempt(slot)
-            return [
-                timer_rescheduled(
-                    timer_id,
-                    base=Base.ELAPSED,
-                    deadline_ns=deadline_ns,
-                    attempt=attempt,
-                )
-            ]
+        def moved(slot: int) -> bytes:
+            return timer_rescheduled(
+                timer_id,
+                base=Base.ELAPSED,
+                deadline_ns=deadline_ns,
+                attempt=self.core.state.table.attempt(slot),
+            )
 
-        return self._decide_one(decide)
+        return self._change(timer_id, moved)
 
     def cancel(self, timer_id: int) -> tuple[bool, int]:
         """Remove a timer that no handler has yet; False if there is none."""
         checked_timer_id(timer_id)
-
-        def decide(_: int) -> list[bytes]:
-            slot = self._slot_before_start(timer_id)
-            return [] if slot is None else [timer_cancelled(timer_id)]
-
-        return self._decide_one(decide)
+        return self._change(timer_id, lambda _: timer_cancelled(timer_id))
 
     # -- delivery -----------------------------------------------------------------------
 
@@ -157,50 +150,41 @@ class Timers:
 
         None if it was cancelled or rescheduled meanwhile, or has a handler already.
         """
-        core = self.core
-        with core.lock:
-            core.require_alive()
-            slot = core.state.table.slot(timer_id)
-            if slot is None or core.state.table.is_waiting(slot):
-                return None
-            delivery = timer_id, core.state.table.attempt(slot)
-            if delivery in self._running:
-                return None
-            self._running.add(delivery)
-            return core.state.table.payload(slot)
+        self.core.require_alive()
+        table = self.core.state.table
+        slot = table.slot(timer_id)
+        if slot is None or table.is_waiting(slot) or not self._take(timer_id):
+            return None
+        return table.payload(slot)  # nobody else can change it from now on
 
-    def acknowledge(self, timer_id: int) -> int:
-        """Remove a timer whose handler returned. Returns the LSN to be committed."""
-        return self._end(timer_id, lambda _: timer_acknowledged(timer_id))
+    def acknowledge(self, timer_ids: Sequence[int]) -> int:
+        """Remove timers whose handlers returned. Returns the LSN to be committed.
+
+        Not for event loops: it may wait for the log's next segment.
+        """
+        event = (
+            timer_acknowledged(timer_ids[0])
+            if len(timer_ids) == 1
+            else timers_acknowledged(timer_ids)
+        )
+        return self.core.submit(lambda _: [event], urgent=True)
 
     def redeliver_later(self, timer_id: int) -> int:
         """Have a timer whose handler raised wait for its next delivery."""
 
-        def again(attempt: int) -> bytes:
-            return timer_rescheduled(
-                timer_id,
-                base=Base.ELAPSED,
-                deadline_ns=self.core.elapsed_ns() + backoff_ns(attempt),
-                attempt=attempt,
-            )
-
-        return self._end(timer_id, again)
-
-    def _end(self, timer_id: int, event_of: Callable[[int], bytes]) -> int:
-        """End a delivery by the event for its attempt."""
-        attempt = 0
-
         def decide(_: int) -> list[bytes]:
-            nonlocal attempt
-            table = self.core.state.table
-            slot = table.slot(timer_id)
-            assert slot is not None, f"timer {timer_id} went while its handler ran"
-            attempt = table.attempt(slot)
-            return [event_of(attempt)]
+            state = self.core.state
+            attempt = state.table.attempt(state.slot_of(timer_id))
+            return [
+                timer_rescheduled(
+                    timer_id,
+                    base=Base.ELAPSED,
+                    deadline_ns=self.core.elapsed_ns() + backoff_ns(attempt),
+                    attempt=attempt,
+                )
+            ]
 
-        lsn = self._submit(decide, urgent=True)
-        self._running.discard((timer_id, attempt))
-        return lsn
+        return self._submit(decide, urgent=True)
 
     # -- reading: may show what is not durable yet ----------------------------------------
 
@@ -231,13 +215,19 @@ class Timers:
 
     def decide_due(self, due: Due) -> list[bytes]:
         """Fire whatever is due."""
-        table = self.core.state.table
-        events = []
-        for timer_id in due.timers:
-            slot = table.slot(timer_id)
-            assert slot is not None
-            events.append(timer_fired(timer_id, table.attempt(slot) + 1))
-        return events
+        self._startable.update(due.timers)  # no worker hears of them before the commit
+        attempts = self.core.state.table.attempts(due.timers)
+        if len(attempts) < FIRED_TOGETHER_MIN:
+            return [
+                timer_fired(timer_id, attempt + 1)
+                for timer_id, attempt in zip(due.timers, attempts, strict=True)
+            ]
+        if attempts.count(attempts[0]) == len(attempts):  # most fire for the first time
+            return [timers_fired(due.timers, attempts[0] + 1)]
+        together: dict[int, list[TimerId]] = {}
+        for timer_id, attempt in zip(due.timers, attempts, strict=True):
+            together.setdefault(attempt + 1, []).append(timer_id)
+        return [timers_fired(ids, attempt) for attempt, ids in together.items()]
 
     def apply(self, records: list[tuple[int, bytes]]) -> None:
         """Refuse records of other owners: this one has none of its own."""
@@ -273,27 +263,52 @@ class Timers:
         lsn = self._submit(decide)
         return TimerId(first), lsn
 
-    def _decide_one(self, decide: Callable[[int], list[bytes]]) -> tuple[bool, int]:
-        done = False
+    def _change(
+        self, timer_id: int, event_of: Callable[[int], bytes]
+    ) -> tuple[bool, int]:
+        """Change a timer that no handler has by the event for its slot.
 
-        def noting(first_lsn: int) -> list[bytes]:
-            nonlocal done
-            events = decide(first_lsn)
-            done = bool(events)
-            return events
+        Returns:
+            Whether there was one, and the LSN that the reply waits for.
+        """
+        done = taken = False
 
-        lsn = self._submit(noting, urgent=True)
+        def decide(_: int) -> list[bytes]:
+            nonlocal done, taken
+            state = self.core.state
+            slot = state.table.slot(timer_id)
+            # Kept over a wait for the disk's next segment: no worker starts it then.
+            taken = taken or self._take(timer_id)
+            done = slot is not None and (
+                taken or state.table.is_waiting(slot) or state.is_ahead(timer_id)
+            )
+            return [] if slot is None or not done else [event_of(slot)]
+
+        try:
+            lsn = self._submit(decide, urgent=True)
+        except BaseException:
+            if taken:
+                self._give_back(timer_id)
+            raise
         return done, lsn
 
-    def _slot_before_start(self, timer_id: int) -> int | None:
-        """Return the slot of a timer that no handler has, None without one."""
-        table = self.core.state.table
-        slot = table.slot(timer_id)
-        if slot is None:
-            return None
-        if table.is_waiting(slot):
-            return slot
-        return None if (timer_id, table.attempt(slot)) in self._running else slot
+    def _take(self, timer_id: int) -> bool:
+        """Take a timer for oneself that fired and has no handler; False without one."""
+        try:
+            self._startable.remove(timer_id)
+        except KeyError:
+            return False
+        return True
+
+    def _give_back(self, timer_id: int) -> None:
+        """Have a timer delivered after all: who took it could not change it."""
+        with self.core.lock:
+            state = self.core.state
+            slot = state.table.slot(timer_id)
+            if slot is not None and not state.table.is_waiting(slot):
+                # Its worker may have come and gone meanwhile, so it fires again.
+                state.put_back([TimerId(timer_id)], [], self.core.now())
+                self.core.wake.notify_all()
 
     def _walk(self) -> Iterator[Timer]:
         core, slot = self.core, 0
