@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 from pytest_benchmark.fixture import BenchmarkFixture
 
-from bench.disk import Fdatasync
+from bench.disk import FILE_BYTES, Fdatasync
 from bench.stores import EngineStore, SqliteStore, Store, schedule_frame_bytes
 
 LOADED = 1_000
@@ -33,6 +33,16 @@ def test_baseline(benchmark: BenchmarkFixture, tmp_path: Path) -> None:
         written = benchmark.pedantic(disk.write, rounds=ROUNDS)
 
     assert written == 1
+
+
+def test_the_baseline_owns_its_blocks_before_it_writes(tmp_path: Path) -> None:
+    with closing(Fdatasync(tmp_path, size_bytes=192)) as disk:
+        before = (tmp_path / "baseline-192").stat()
+        disk.write()
+        after = (tmp_path / "baseline-192").stat()
+
+    assert (before.st_size, before.st_blocks) == (after.st_size, after.st_blocks)
+    assert before.st_blocks * 512 >= FILE_BYTES
 
 
 @pytest.mark.benchmark(group="durable schedule")
