@@ -13,6 +13,7 @@ from types import FrameType
 from bench import cron, durable, recovery, scheduler, wheel
 from bench.disk import SpaceError
 from bench.machine import about, first_lines
+from bench.peers import LEFT_OUT
 from bench.plot import wheel_costs
 from bench.progress import Reporter, Step, clock_text
 from bench.rounds import Progress
@@ -70,10 +71,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(f"\npython -m bench: {error}", file=sys.stderr)
         return 1
     print(render(rows))
+    for name, reason in sorted(LEFT_OUT.items()):
+        print(f"left out: {name}, {reason}")
     if asked.smoke:
         print("A smoke run: too small and too short for its figures to mean anything.")
     if rows:
-        _write(asked, rows, facts)
+        _write(asked, rows, facts | {"left_out": dict(LEFT_OUT)})
     return INTERRUPTED if interrupted else 0
 
 
@@ -84,7 +87,7 @@ def _steps(asked: argparse.Namespace) -> list[Step]:
         sizes = asked.sizes or (WHEEL_SIZES_SMOKE if asked.smoke else WHEEL_SIZES)
         steps += [_wheel_step(timers, smoke=asked.smoke) for timers in sizes]
     if durable.GROUP in asked.only:
-        loads = durable.SMOKE_SIZE if asked.smoke else durable.FULL_SIZE
+        loads = durable.SMOKE_SIZE if asked.smoke else durable.NORMAL_SIZE
         steps += durable.steps(loads, asked.dir)
     if recovery.GROUP in asked.only:
         stores = recovery.SMOKE_SIZE if asked.smoke else recovery.FULL_SIZE

@@ -40,6 +40,7 @@ def work_directory(parent: Path) -> Iterator[Path]:
         )
     place = Path(tempfile.mkdtemp(prefix="bench-", dir=parent))
     try:
+        place.chmod(0o711)  # a server may run as another user, who must get through
         yield place
     finally:
         shutil.rmtree(place, ignore_errors=True)

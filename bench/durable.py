@@ -1,4 +1,4 @@
-"""Timers that survive: what a caller waits for, against the disk's own limit and SQLite.
+"""Timers that survive: what a caller waits for, against the disk's own limit and peers.
 
 The baseline writes the very bytes that one such commit of ours writes, and syncs them:
 no store that syncs once a commit can be faster. With many callers, or many timers a call,
@@ -19,8 +19,14 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
+from bench import beanstalk, lmdb_store, postgres, redis
+from bench.beanstalk import INTERVAL_MS, AsyncBeanstalkStore, BeanstalkStore
 from bench.disk import Fdatasync, work_directory
+from bench.lmdb_store import AsyncLmdbStore, LmdbStore
+from bench.peers import HERE, Kind, opened
+from bench.postgres import AsyncPostgresStore, PostgresStore
 from bench.progress import Step
+from bench.redis import EVERYSEC, AsyncRedisStore, RedisStore
 from bench.rounds import Progress, Sustained, interleave
 from bench.row import Row
 from bench.sqlite import NORMAL
@@ -38,8 +44,9 @@ from bench.stores import (
 
 GROUP = "durable"
 CANCELS_A_ROUND_MAX = 16_384
-_OPEN_SECONDS = 1.5
-_LOAD_SECONDS = 40e-6  # a timer, in all rivals together
+_OPEN_SECONDS = 5.0
+_LOAD_SECONDS = 100e-6  # a timer, in all rivals together
+_RIVALS = 8.5
 _CALLS_A_LOOK = 16
 """Calls between two looks at the time: a look must not show in the fastest figure."""
 
@@ -63,6 +70,7 @@ class Size:
     tries: int
 
 
+NORMAL_SIZE = Size(loaded=100_000, rounds=5, seconds=0.3, batch_seconds=0.4, tries=2)
 FULL_SIZE = Size(loaded=100_000, rounds=12, seconds=0.4, batch_seconds=0.8, tries=3)
 SMOKE_SIZE = Size(loaded=1_000, rounds=2, seconds=0.05, batch_seconds=0.05, tries=1)
 
@@ -190,51 +198,86 @@ class Tasks(Sustained):
         return (time.perf_counter() - start) / done
 
 
-def _stores(stack: ExitStack, directory: Path, loaded: int) -> list[Store]:
-    def opened(store: Store) -> Store:
-        return stack.enter_context(closing(store))
-
-    return [
-        opened(EngineStore(directory / "ours", loaded)),
-        opened(SqliteStore(directory / "full", loaded)),
-        opened(
-            SqliteStore(directory / "normal", loaded, synchronous=NORMAL, equal=False)
-        ),
-    ]
-
-
 def _by(make: Callable[[Store], Sustained]) -> OpenRivals:
-    return lambda stack, directory, loaded: [
-        make(store) for store in _stores(stack, directory, loaded)
-    ]
+    def rivals(stack: ExitStack, directory: Path, loaded: int) -> list[Sustained]:
+        def of(kind: Kind, store: Callable[[], Store]) -> list[Store]:
+            return list(opened(stack, kind, store))
+
+        at = directory.joinpath
+        stores = [
+            *of(HERE, lambda: EngineStore(at("ours"), loaded)),
+            *of(HERE, lambda: SqliteStore(at("full"), loaded)),
+            *of(lmdb_store.KIND, lambda: LmdbStore(at("lmdb"), loaded)),
+            *of(redis.KIND, lambda: RedisStore(at("redis"), loaded)),
+            *of(beanstalk.KIND, lambda: BeanstalkStore(at("beanstalk"), loaded)),
+            *of(postgres.KIND, lambda: PostgresStore(at("postgres"), loaded)),
+            *of(
+                HERE,
+                lambda: SqliteStore(
+                    at("normal"), loaded, synchronous=NORMAL, equal=False
+                ),
+            ),
+            *of(
+                redis.KIND,
+                lambda: RedisStore(at("everysec"), loaded, fsync=EVERYSEC, equal=False),
+            ),
+        ]
+        return [make(store) for store in stores]
+
+    return rivals
 
 
 def _by_tasks(tasks: int) -> OpenRivals:
     def rivals(stack: ExitStack, directory: Path, loaded: int) -> list[Sustained]:
-        def opened(store: AsyncStore) -> Sustained:
-            return Tasks(stack.enter_context(closing(store)), tasks)
+        def of(kind: Kind, store: Callable[[], AsyncStore]) -> list[AsyncStore]:
+            return list(opened(stack, kind, store))
 
-        return [
-            opened(AsyncEngineStore(directory / "ours", loaded)),
-            opened(AsyncSqliteStore(directory / "full", loaded)),
-            opened(
-                AsyncSqliteStore(
-                    directory / "normal", loaded, synchronous=NORMAL, equal=False
-                )
+        at = directory.joinpath
+        stores = [
+            *of(HERE, lambda: AsyncEngineStore(at("ours"), loaded)),
+            *of(HERE, lambda: AsyncSqliteStore(at("full"), loaded)),
+            *of(lmdb_store.KIND, lambda: AsyncLmdbStore(at("lmdb"), loaded)),
+            *of(redis.KIND, lambda: AsyncRedisStore(at("redis"), loaded)),
+            *of(beanstalk.KIND, lambda: AsyncBeanstalkStore(at("beanstalk"), loaded)),
+            *of(postgres.KIND, lambda: AsyncPostgresStore(at("postgres"), loaded)),
+            *of(
+                HERE,
+                lambda: AsyncSqliteStore(
+                    at("normal"), loaded, synchronous=NORMAL, equal=False
+                ),
+            ),
+            *of(
+                redis.KIND,
+                lambda: AsyncRedisStore(
+                    at("everysec"), loaded, fsync=EVERYSEC, equal=False
+                ),
             ),
         ]
+        return [Tasks(store, tasks) for store in stores]
 
     return rivals
 
 
 def _relaxed(stack: ExitStack, directory: Path, loaded: int) -> list[Sustained]:
-    def opened(store: Store) -> Sustained:
-        return OneCaller(stack.enter_context(closing(store)))
+    def of(kind: Kind, store: Callable[[], Store]) -> list[Store]:
+        return list(opened(stack, kind, store))
 
-    return [
-        opened(EngineStore(directory / "ours", loaded, durability="interval")),
-        opened(SqliteStore(directory / "normal", loaded, synchronous=NORMAL)),
+    at = directory.joinpath
+    stores = [
+        *of(HERE, lambda: EngineStore(at("ours"), loaded, durability="interval")),
+        *of(HERE, lambda: SqliteStore(at("normal"), loaded, synchronous=NORMAL)),
+        *of(lmdb_store.KIND, lambda: LmdbStore(at("lmdb"), loaded, sync=False)),
+        *of(
+            beanstalk.KIND,
+            lambda: BeanstalkStore(at("beanstalk"), loaded, fsync_ms=INTERVAL_MS),
+        ),
+        *of(
+            redis.KIND,
+            lambda: RedisStore(at("everysec"), loaded, fsync=EVERYSEC, equal=False),
+        ),
+        *of(postgres.KIND, lambda: PostgresStore(at("async"), loaded, sync=False)),
     ]
+    return [OneCaller(store) for store in stores]
 
 
 _ONE = schedule_frame_bytes(1)
@@ -284,7 +327,7 @@ def steps(size: Size, directory: Path) -> list[Step]:
 def measure(
     operation: Operation, size: Size, directory: Path, progress: Progress
 ) -> list[Row]:
-    """Measure an operation against the disk's limit and against SQLite.
+    """Measure an operation against the disk's limit and against the peers.
 
     Args:
         operation: a line of the table.
@@ -331,4 +374,4 @@ def opened_rivals(
 
 def _estimate_seconds(operation: Operation, size: Size) -> float:
     seconds = size.batch_seconds if operation.batch else size.seconds
-    return _OPEN_SECONDS + size.loaded * _LOAD_SECONDS + 3.5 * seconds * size.rounds
+    return _OPEN_SECONDS + size.loaded * _LOAD_SECONDS + _RIVALS * seconds * size.rounds

@@ -19,6 +19,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Self
 
+from bench.peers import servers_cpu_seconds
 from bench.row import Row
 
 BASELINE = "baseline"
@@ -192,7 +193,11 @@ class ForeignLoad:
         return (
             time.perf_counter(),
             _busy_seconds(),
-            own.user + own.system + own.children_user + own.children_system,
+            own.user
+            + own.system
+            + own.children_user
+            + own.children_system
+            + servers_cpu_seconds(),
         )
 
 

@@ -77,8 +77,8 @@ class AsyncStore(Protocol):
     note: str
     runner: asyncio.Runner
 
-    async def schedule(self) -> int:
-        """Add a timer; return its id."""
+    async def schedule(self) -> object:
+        """Add a timer."""
 
     def close(self) -> None:
         """Close it, and its loop."""

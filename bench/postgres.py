@@ -1,0 +1,231 @@
+"""PostgreSQL as a timer store: the table of SQLite's, one statement a transaction.
+
+`synchronous_commit=on` syncs before it answers, as we do; `off` writes every 50 ms at
+the latest three times that later. A batch is one COPY. The server refuses root: then it runs
+as the user that Debian's package made.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import importlib
+import itertools
+import os
+import queue
+import random
+import shutil
+import signal
+import subprocess
+import time
+from pathlib import Path
+from typing import Any
+
+from bench.peers import START_SECONDS, Kind, PeerError, Server, program_path
+from bench.stores import DELAYS, PAYLOAD, load_steps
+
+KIND = Kind(
+    "PostgreSQL",
+    modules=("psycopg",),
+    programs=("initdb", "postgres"),
+    install="apt-get install postgresql; pip install 'psycopg[binary]'",
+)
+USER = "postgres"
+CONNECTIONS = 16
+INTERVAL_MS = 50
+_POLL_SECONDS = 0.02
+_SOCKET_NAME = ".s.PGSQL.5432"
+_SCHEMA = """
+CREATE TABLE timer (id bigserial PRIMARY KEY, due bigint NOT NULL, payload bytea NOT NULL);
+CREATE INDEX timer_due ON timer (due);
+"""
+_INSERT = "INSERT INTO timer (due, payload) VALUES (%b, %b) RETURNING id"
+_COPY = "COPY timer (due, payload) FROM STDIN (FORMAT BINARY)"
+
+
+class PostgresServer:
+    """A new cluster in a directory, made, with no password: its socket is its own.
+
+    Args:
+        directory: of its data; must not be there.
+        options: settings, as "name=value".
+    """
+
+    def __init__(self, directory: Path, options: list[str]) -> None:
+        directory.mkdir()
+        data = directory.resolve() / "data"
+        user = USER if os.geteuid() == 0 else None
+        if user is not None:
+            try:
+                shutil.chown(directory, user)
+            except LookupError:
+                raise PeerError(f"refuses root, and there is no user {user}") from None
+        made = subprocess.run(
+            [
+                *(str(program_path("initdb")), "-D", str(data), "-A", "trust"),
+                *("-U", USER, "-E", "UTF8", "--locale=C", "--no-sync"),
+            ],
+            cwd="/",
+            capture_output=True,
+            text=True,
+            user=user,
+            check=False,
+        )
+        if made.returncode:
+            raise PeerError(f"initdb fails: {made.stderr.strip()[-300:]}")
+        settings = [word for option in options for word in ("-c", option)]
+        self.server = Server(
+            [
+                *(str(program_path("postgres")), "-D", str(data), "-k", "{sockets}"),
+                *("-c", "listen_addresses=", *settings),
+            ],
+            directory,
+            socket_name=_SOCKET_NAME,
+            user=user,
+            stop_signal=signal.SIGINT,
+        )
+        self.where = f"host={self.server.sockets} user={USER} dbname=postgres"
+
+    def close(self) -> None:
+        self.server.close()
+
+
+class PostgresStore:
+    """PostgreSQL for threads, a connection each; as `Store`.
+
+    Args:
+        directory: where its data go.
+        loaded: timers that are pending from the start.
+        sync: whether a commit waits for the disk.
+    """
+
+    def __init__(self, directory: Path, loaded: int, *, sync: bool = True) -> None:
+        self.peer = "PostgreSQL" if sync else "PostgreSQL async"
+        self.equal = sync
+        self.note = "" if sync else "a crash takes up to 150 ms"
+        self._psycopg: Any = importlib.import_module("psycopg")
+        mode = "on" if sync else "off"
+        self._postgres = PostgresServer(
+            directory,
+            [f"synchronous_commit={mode}", f"wal_writer_delay={INTERVAL_MS}ms"],
+        )
+        self.where = self._postgres.where
+        self._free: queue.SimpleQueue[Any] = queue.SimpleQueue()
+        self._next_delay = itertools.cycle(DELAYS).__next__
+        try:
+            self._free.put(self._connect_first())
+            for _ in range(CONNECTIONS - 1):
+                self._free.put(self._connect())
+            one = self._free.get()
+            one.execute(_SCHEMA, prepare=False)
+            self._free.put(one)
+            for timers in load_steps(loaded):
+                self.schedule_many(timers)
+        except self._psycopg.Error as error:
+            self.close()
+            raise PeerError(f"fails: {error}") from error
+        except BaseException:
+            self.close()
+            raise
+
+    def schedule(self) -> int:
+        return int(self._one(_INSERT, (self.next_due(), PAYLOAD))[0])
+
+    def schedule_many(self, timers: int) -> None:
+        connection = self._free.get()
+        with connection.cursor() as cursor, cursor.copy(_COPY) as copy:
+            copy.set_types(["int8", "bytea"])
+            for _ in range(timers):
+                copy.write_row((self.next_due(), PAYLOAD))
+        self._free.put(connection)
+
+    def cancel(self, timer_id: int) -> bool:
+        deleted = self._one("DELETE FROM timer WHERE id = %b RETURNING id", (timer_id,))
+        return bool(deleted)
+
+    def some_ids(self, timers: int) -> list[int]:
+        for step in load_steps(timers):
+            self.schedule_many(step)
+        connection = self._free.get()
+        found = connection.execute("SELECT id FROM timer").fetchall()
+        self._free.put(connection)
+        ids = [row[0] for row in found]
+        random.Random(timers).shuffle(ids)
+        return ids[:timers]
+
+    def close(self) -> None:
+        while not self._free.empty():
+            self._free.get().close()
+        self._postgres.close()
+
+    def next_due(self) -> int:
+        """Return when the next timer shall be due, ns."""
+        return time.time_ns() + int(self._next_delay() * 1e9)
+
+    def _connect_first(self) -> Any:
+        end = time.monotonic() + START_SECONDS
+        while True:  # its socket is there before it lets anybody in
+            try:
+                return self._connect()
+            except self._psycopg.OperationalError:
+                if time.monotonic() > end:
+                    raise
+                time.sleep(_POLL_SECONDS)
+
+    def _connect(self) -> Any:
+        connection = self._psycopg.connect(self.where, autocommit=True)
+        connection.prepare_threshold = 0  # at once, as a pool's connections have it
+        return connection
+
+    def _one(self, statement: str, values: tuple[object, ...]) -> Any:
+        connection = self._free.get()
+        row = connection.execute(statement, values).fetchone()
+        self._free.put(connection)
+        return row
+
+
+class AsyncPostgresStore:
+    """PostgreSQL for a loop's tasks, which share its connections; as `AsyncStore`."""
+
+    equal = True
+
+    def __init__(self, directory: Path, loaded: int) -> None:
+        self.runner = asyncio.Runner()
+        self._store = PostgresStore(directory, loaded)
+        self.peer = self._store.peer
+        self.note = f"{CONNECTIONS} connections"
+        self._free: asyncio.Queue[Any] = asyncio.Queue()
+        self._connections: list[Any] = self.runner.run(self._connect())
+
+    async def schedule(self) -> int:
+        connection = await self._free.get()
+        try:
+            cursor = await connection.execute(
+                _INSERT, (self._store.next_due(), PAYLOAD)
+            )
+            row = await cursor.fetchone()
+        finally:
+            self._free.put_nowait(connection)
+        return int(row[0])
+
+    def close(self) -> None:
+        try:
+            self.runner.run(self._hang_up())
+        finally:
+            self.runner.close()
+            self._store.close()
+
+    async def _connect(self) -> list[Any]:
+        psycopg: Any = importlib.import_module("psycopg")
+        connections = []
+        for _ in range(CONNECTIONS):
+            connection = await psycopg.AsyncConnection.connect(
+                self._store.where, autocommit=True
+            )
+            connection.prepare_threshold = 0
+            connections.append(connection)
+            self._free.put_nowait(connection)
+        return connections
+
+    async def _hang_up(self) -> None:
+        for connection in self._connections:
+            await connection.close()
