@@ -19,7 +19,7 @@ def test_a_value_falls_into_the_first_bucket_whose_bound_it_does_not_pass() -> N
 
 def test_a_snapshot_does_not_move_with_what_comes_after() -> None:
     metrics = Metrics()
-    metrics.note_claim(5)
+    metrics.note_claims([5])
     metrics.note_begin(7, attempt=1)
     before = metrics.snapshot()
     metrics.note_end("ok")
@@ -32,7 +32,7 @@ def test_a_snapshot_does_not_move_with_what_comes_after() -> None:
 def test_a_retry_counts_as_one_and_not_as_lateness() -> None:
     metrics = Metrics()
     for attempt in (1, 2, 3):
-        metrics.note_claim(1)
+        metrics.note_claims([1])
         metrics.note_begin(10**12, attempt=attempt)
         metrics.note_end("error")
     found = metrics.snapshot()
@@ -42,7 +42,7 @@ def test_a_retry_counts_as_one_and_not_as_lateness() -> None:
 
 def test_what_is_given_back_is_no_longer_running_and_no_attempt() -> None:
     metrics = Metrics()
-    metrics.note_claim(1)
-    metrics.note_return()
+    metrics.note_claims([1])
+    metrics.note_returns(1)
     found = metrics.snapshot()
     assert (found.running, found.attempts) == (0, 0)

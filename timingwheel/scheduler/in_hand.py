@@ -83,8 +83,7 @@ class InHand:
             for work in works:
                 self._held[work.claim.token] = _Held(work, executor)
             self._counts[executor] += len(works)
-        for work in works:
-            self._metrics.note_claim(self._lag_ns(work))
+        self._metrics.note_claims([self._lag_ns(work) for work in works])
         try:
             executor.submit(works)
         except Exception as error:
@@ -104,8 +103,7 @@ class InHand:
     def drop(self, works: Sequence[Work]) -> list[tuple[RunId, int]]:
         """Strike off work that was never begun; what `give_back` takes."""
         dropped = [work for work in works if self._let_go(work.claim.token) is not None]
-        for _ in dropped:
-            self._metrics.note_return()
+        self._metrics.note_returns(len(dropped))
         return [(work.claim.run.id, work.claim.token) for work in dropped]
 
     def holds(self, token: int) -> bool:
@@ -230,4 +228,5 @@ class InHand:
         by the step.
         """
         wall_lag_ns = self._clock.wall_ns() - work.claim.run.due_ns
-        return min(wall_lag_ns, wall_lag_ns - self.wall_ahead_ns, key=abs)
+        elapsed_lag_ns = wall_lag_ns - self.wall_ahead_ns
+        return elapsed_lag_ns if abs(elapsed_lag_ns) < abs(wall_lag_ns) else wall_lag_ns

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import threading
 from bisect import bisect_left
+from collections.abc import Sequence
 from typing import Final
 
 import msgspec
@@ -110,11 +111,12 @@ class Metrics:
         self._runs: dict[str, int] = {}
         self._counts = dict.fromkeys(_COUNTERS, 0)
 
-    def note_claim(self, lag_ns: int) -> None:
-        """Note that a run was claimed so long after it was due."""
+    def note_claims(self, lags_ns: Sequence[int]) -> None:
+        """Note that runs were claimed, each so long after it was due."""
         with self._lock:
-            self._schedule_lag.add(lag_ns)
-            self._counts["running"] += 1
+            for lag_ns in lags_ns:
+                self._schedule_lag.add(lag_ns)
+            self._counts["running"] += len(lags_ns)
 
     def note_begin(self, lag_ns: int, *, attempt: int) -> None:
         """Note that a handler starts, so long after its run was due."""
@@ -126,10 +128,10 @@ class Metrics:
                 # A later attempt is late by its backoff, on purpose.
                 self._dispatch_lag.add(lag_ns)
 
-    def note_return(self) -> None:
-        """Note that a claimed run left the node without an attempt."""
+    def note_returns(self, count: int) -> None:
+        """Note that claimed runs left the node without an attempt."""
         with self._lock:
-            self._counts["running"] -= 1
+            self._counts["running"] -= count
 
     def note_end(self, outcome: str) -> None:
         """Note how an attempt ended."""

@@ -7,7 +7,7 @@ from typing import Final
 
 import msgspec
 
-from timingwheel.engine.records import TimerId, timer_acknowledged
+from timingwheel.engine.records import timers_acknowledged
 from timingwheel.errors import TimingWheelError
 from timingwheel.jobs.model import Attempt, Outcome, RunState
 from timingwheel.jobs.store import Finish, Request, Verdict
@@ -81,7 +81,8 @@ class Finishing:
 
     def _plain_successes(self, place: int) -> list[bytes]:
         """Return the events of the plain successes in a row from a place on."""
-        events: list[bytes] = []
+        timers: list[int] = []
+        ended: list[HistoryRun] = []
         wall_ns = self._owner.core.now().wall_ns
         for end in self._ends[place : place + GROUP_MAX]:
             running = self._state.running.get(end.token)
@@ -91,11 +92,15 @@ class Finishing:
                 or end.token in self._over
             ):
                 break
-            events.append(timer_acknowledged(TimerId(running.seq)))
-            events.append(record(Kind.PLAIN_ENDED, _plain_end(end, running, wall_ns)))
+            timers.append(running.seq)
+            ended.append(_plain_end(end, running, wall_ns))
             self._decided.append(Verdict.ACCEPTED)
             self._over.append(end.token)
-        return events
+        if not ended:
+            return []
+        self._state.foresee_ends(ended)
+        ends = [record(Kind.PLAIN_ENDED, end) for end in ended]
+        return [timers_acknowledged(timers), *ends]
 
     def refuse_follow_ups(self, error: Exception) -> bool:
         """Take the next end in without its follow-ups, which no group can hold.

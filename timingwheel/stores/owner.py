@@ -107,7 +107,7 @@ class StoreOwner:
         self._remembering: dict[object, int] = {}
         self.state = StoreState(
             reach_lsn=log.snapshot.reach_lsn if log.snapshot is not None else 0,
-            note_history=recovered.append,
+            note_history=recovered.extend,
         )
         self.core = EngineCore(log, self, clock)
         self._require_jobs()
@@ -117,7 +117,7 @@ class StoreOwner:
             history, clock, retention=retention, on_written=self._on_written
         )
         self._writer.offer(recovered)
-        self.state.note_history = lambda entry: self._writer.offer((entry,))
+        self.state.note_history = self._writer.offer
         if history.reached_lsn < self._history_needed_lsn:
             raise HistoryError(
                 history.path,

@@ -11,7 +11,7 @@ Plain jobs are not here: they are timers of the engine (see stores/records.py).
 from __future__ import annotations
 
 from collections import Counter, OrderedDict, deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Final
 
 import msgspec
@@ -58,11 +58,11 @@ class StoreState:
 
     Args:
         reach_lsn: up to here a snapshot may have missed or foreseen a change.
-        note_history: called with what is final, in LSN order.
+        note_history: called with what is final, in LSN order, after each batch.
     """
 
     def __init__(
-        self, *, reach_lsn: int, note_history: Callable[[Entry], None]
+        self, *, reach_lsn: int, note_history: Callable[[Sequence[Entry]], None]
     ) -> None:
         self.jobs: dict[JobId, JobEntry] = {}
         self.runs: dict[int, RunEntry] = {}
@@ -87,6 +87,8 @@ class StoreState:
         """Something became ready, or is to be ended, since the node last looked."""
         self._reach_lsn = reach_lsn
         self.note_history = note_history
+        self._final: list[Entry] = []
+        self._foreseen: deque[Run] = deque()
         self._queue_lsn: dict[str, int] = {}
         self._calendar_lsn: dict[str, int] = {}
         self._queue_wakes: dict[tuple[str, Base], Wait] = {}
@@ -137,6 +139,16 @@ class StoreState:
         """Change the state by (LSN, record) pairs."""
         for lsn, data in records:
             self._apply[data[0]](lsn, data)
+        if self._final:
+            final, self._final = self._final, []
+            self.note_history(final)
+
+    def foresee_ends(self, ended: Sequence[HistoryRun]) -> None:
+        """Take the values whose PLAIN_ENDED records are applied next, in their order.
+
+        It spares their decoding; an earlier call whose records never came is forgotten.
+        """
+        self._foreseen = deque(end.run for end in ended)
 
     def _job_saved(self, lsn: int, data: bytes) -> None:
         job = _decode_job(data[1:])
@@ -163,7 +175,7 @@ class StoreState:
 
     def _job_ended(self, lsn: int, data: bytes) -> None:
         job = _decode_job(data[1:])
-        self.note_history(Entry(lsn, "job", data[1:]))
+        self._final.append(Entry(lsn, "job", data[1:]))
         entry = self.jobs.get(job.id)
         if entry is None or lsn <= entry.lsn:
             return
@@ -199,7 +211,7 @@ class StoreState:
         self._place_run(entry)
 
     def _run_ended(self, lsn: int, data: bytes) -> None:
-        self.note_history(Entry(lsn, "run", data[1:]))
+        self._final.append(Entry(lsn, "run", data[1:]))
         run = _decode_history_run(data[1:]).run
         if self._waits is not None:
             self.ended.append((lsn, run))
@@ -210,9 +222,10 @@ class StoreState:
             self._remove_run(entry)
 
     def _plain_ended(self, lsn: int, data: bytes) -> None:
-        self.note_history(Entry(lsn, "plain", data[1:]))
+        self._final.append(Entry(lsn, "plain", data[1:]))
         if self._waits is not None:
-            run = _decode_history_run(data[1:]).run
+            foreseen = self._foreseen
+            run = foreseen.popleft() if foreseen else _decode_history_run(data[1:]).run
             self.ended.append((lsn, run))
             self._note_recent(run.job_id, lsn, state=run.state)
 
@@ -237,13 +250,13 @@ class StoreState:
             self.forgotten_lsn = oldest.lsn
 
     def _attempt_ended(self, lsn: int, data: bytes) -> None:
-        self.note_history(Entry(lsn, "attempt", data[1:]))
+        self._final.append(Entry(lsn, "attempt", data[1:]))
 
     def _skips_noted(self, lsn: int, data: bytes) -> None:
-        self.note_history(Entry(lsn, "skips", data[1:]))
+        self._final.append(Entry(lsn, "skips", data[1:]))
 
     def _run_revived(self, lsn: int, data: bytes) -> None:
-        self.note_history(Entry(lsn, "revive", data[1:]))
+        self._final.append(Entry(lsn, "revive", data[1:]))
 
     def _store_born(self, lsn: int, data: bytes) -> None:  # noqa: ARG002 - says all by being
         self.is_born = True

@@ -27,7 +27,8 @@ class InlineExecutor:
     slots = 1
 
     def __init__(self) -> None:
-        self._changed = threading.Condition()
+        self._lock = threading.Lock()
+        self._changed = threading.Condition(self._lock)
         self._running: dict[int, Attempt] = {}
         self._waiting: deque[Work] = deque()
         self._reports = Reports(self._changed)
@@ -42,18 +43,18 @@ class InlineExecutor:
     @property
     def free(self) -> int:
         """1 unless something runs or waits."""
-        with self._changed:
+        with self._lock:
             return 0 if self._running or self._waiting else 1
 
     @property
     def ahead(self) -> int:
         """How much more it would get through soon."""
-        with self._changed:
+        with self._lock:
             return max(self._pace.ahead(1) - len(self._waiting), 0)
 
     def submit(self, works: Sequence[Work]) -> None:
         """Run the works in this thread, one after the other, and return."""
-        with self._changed:
+        with self._lock:
             self._waiting.extend(works)
             if self._running:
                 return  # a handler that submits: the loop below goes on with it
@@ -62,7 +63,7 @@ class InlineExecutor:
 
     def interrupt(self, token: int, outcome: Outcome, *, kill: bool) -> None:
         """Ask an attempt to end, or give it up."""
-        with self._changed:
+        with self._lock:
             attempt = self._running.get(token)
             if attempt is not None and kill:
                 del self._running[token]
@@ -105,7 +106,7 @@ class InlineExecutor:
         return not self._running and self._reports.are_told
 
     def _next(self) -> Work | None:
-        with self._changed:
+        with self._lock:
             if self._stopped or not self._waiting:
                 return None
             return self._waiting.popleft()
@@ -115,7 +116,7 @@ class InlineExecutor:
         duration_ns = 0
         attempt = attempt_for(work, host)
         finish: Finish | None = None
-        with self._changed:
+        with self._lock:
             self._thread = threading.get_ident()
             self._running[token] = attempt
         try:
@@ -126,12 +127,13 @@ class InlineExecutor:
                 finish = attempt.run()
                 duration_ns = host.clock.monotonic_ns() - began_ns
         finally:
-            with self._changed:
+            with self._lock:
                 is_ours = self._running.pop(token, None) is not None
                 if finish is not None:
                     self._pace.note(duration_ns)
                 if is_ours and finish is not None:
                     self._reports.announce()
-                self._changed.notify_all()
+                else:  # nothing more will be told that `stop` could wait for
+                    self._changed.notify_all()
         if is_ours and finish is not None:
             self._reports.tell(host, finish)

@@ -40,4 +40,5 @@ class Reports:
         finally:
             with self._done:
                 self._count -= 1
-                self._done.notify_all()
+                if self._count == 0:
+                    self._done.notify_all()
