@@ -163,11 +163,10 @@ class StoreDriver:
     def abandon(self) -> None:
         """Let the threads of a store end whose machine is gone."""
         store, self.store = self.store, None
-        if store is None:
-            return
-        assert store._snapshotter is not None
-        store._snapshotter.stop()
-        store._owner._writer.stop()
+        if store is not None:
+            assert store._snapshotter is not None
+            store._snapshotter.stop()
+            store._owner._writer.stop()
         self.history.end()
 
     def heir(self, disk: MemoryFileSystem, history: KeptHistory) -> StoreDriver:

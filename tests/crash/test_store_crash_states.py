@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -146,12 +147,14 @@ class StoreSweep:
         Raises:
             Broken: naming the crash that repeats it.
         """
-        whole = self._driver()
-        self._live(whole)
-        for index in range(1 + self.rng.randrange(stride), whole.calls + 1, stride):
+        with ExitStack() as stack:
+            whole = self._driver()
+            stack.callback(whole.end)
+            self._live(whole)
+            calls = whole.calls
+        for index in range(1 + self.rng.randrange(stride), calls + 1, stride):
             for is_after in (False, True):
                 self._crash_at(index, after=is_after)
-        whole.end()
 
     def _driver(self) -> StoreDriver:
         return StoreDriver(MemoryFileSystem(), KeptHistory(":memory:"), make=self.make)
@@ -162,7 +165,14 @@ class StoreSweep:
             step(driver)
 
     def _crash_at(self, index: int, *, after: bool) -> None:
-        driver = self._driver()
+        with ExitStack() as stack:
+            driver = self._driver()
+            stack.callback(driver.end)
+            self._crash_and_look(index, driver, stack, after=after)
+
+    def _crash_and_look(
+        self, index: int, driver: StoreDriver, stack: ExitStack, *, after: bool
+    ) -> None:
         driver.crash_at(index, after=after)
         where = f"crash {'after' if after else 'before'} disk call {index}"
         try:
@@ -172,6 +182,7 @@ class StoreSweep:
         else:
             raise AssertionError(f"{where}: the life was over before")
         history = driver.history.fork()
+        stack.callback(history.end)
         driver.abandon()
         call = driver.disk.trace[-1]
         where += f" ({call.op} {call.name} {call.detail})"
@@ -179,7 +190,6 @@ class StoreSweep:
         for state in self._sample(driver.disk):
             self._look(f"{where}, state {state.label!r}", state, history, driver)
         self._look(f"{where}, killed", driver.disk.killed(), history, driver)
-        history.end()
 
     def _look(
         self,

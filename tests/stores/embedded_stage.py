@@ -85,8 +85,10 @@ class EmbeddedStage(Stage):
             self.store.close()
             return
         assert self._directory is None, "a real disk is not crashed by a test"
+        former = self.history
         self.disk, self.history = self.wreck()
         self.store.close()  # its threads must end; what it writes, nobody reads
+        former.end()
 
     def wreck(self, label: str = "none") -> tuple[MemoryFileSystem, KeptHistory]:
         """Return what a power loss leaves now."""
