@@ -68,6 +68,8 @@ class SegmentPool:
         self._failure: OSError | None = None
         self._stopped = False
         self._waiting = 0
+        self._filling = False
+        """One at a time: without a thread of its own, callers of `wait` fill."""
         self._background = background
         self._thread: threading.Thread | None = None
 
@@ -123,7 +125,7 @@ class SegmentPool:
                     if failure.errno in _FULL:
                         raise DiskFullError(self._files.path, failure)
                     raise failure
-                if not self._background:
+                if not self._background and not self._filling:
                     self._fill_one()
                     continue
                 self._failure = None  # ask the thread for a try at once
@@ -186,6 +188,7 @@ class SegmentPool:
         self._number += 1
         name = f"ready-{self._number:08x}.tmp"
         failure = None
+        self._filling = True
         try:
             self._lock.release()
             if found is not None and not self._is_blank(found):
@@ -198,6 +201,7 @@ class SegmentPool:
         except OSError as error:
             failure = error
         finally:
+            self._filling = False  # before a call, at which Ctrl-C may come
             self._lock.acquire()
         self._tries += 1
         self._failure = failure

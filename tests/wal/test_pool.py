@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.wal.stores import PATIENCE_SECONDS, Worker
+from tests.wal.stores import PATIENCE_SECONDS, HookedDisk, Worker
 from wal.errors import DiskFullError
 from wal.filesystem import FileSystem
 from wal.pool import SegmentPool, ready_names, zero_fill
@@ -42,6 +42,42 @@ def running(disk: MemoryFileSystem) -> Iterator[SegmentPool]:
     pool = pool_on(disk, reserve=2, background=True)
     yield pool
     pool.stop()
+
+
+class Announced(threading.Condition):
+    """Tells when somebody waits on it."""
+
+    def __init__(self, lock: threading.Lock, waits: threading.Event) -> None:
+        super().__init__(lock)
+        self._waits = waits
+
+    def wait(self, timeout: float | None = None) -> bool:
+        self._waits.set()
+        return super().wait(timeout)
+
+
+def test_of_two_callers_one_makes_the_segment_and_both_get_on() -> None:
+    disk = HookedDisk()
+    disk.make_directory()
+    pool = pool_on(disk)
+    second_got_on = threading.Event()  # it waits, or it is through
+    pool._changed = Announced(pool._lock, second_got_on)
+    second: list[Worker] = []
+
+    def wait_too() -> None:
+        pool.wait(urgent=False)
+        second_got_on.set()
+
+    def at_disk_call(op: str, name: str, done: bool) -> None:
+        if op == "rename" and not done and not second:
+            second.append(Worker(wait_too))
+            assert second_got_on.wait(PATIENCE_SECONDS)
+
+    disk.hook = at_disk_call
+    pool.wait(urgent=False)
+    second[0].outcome()
+    assert ready_names(disk) == ["ready-00000001.tmp", "ready-00000002.tmp"]
+    pool.check()
 
 
 # -- claiming and taking ---------------------------------------------------------------
