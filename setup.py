@@ -16,6 +16,7 @@ COMPILED_BODIES = [
     Extension("timingwheel._wheel", ["timingwheel/_wheel.pyx"]),
     Extension("timingwheel.engine._table", ["timingwheel/engine/_table.pyx"]),
     Extension("wal._codec", ["wal/_codec.pyx"]),
+    Extension("wal._plan", ["wal/_plan.pyx"]),
 ]
 # For the benchmarks in this tree alone; never part of what is installed elsewhere.
 BENCH_BASELINE = Extension("bench._baseline", ["bench/_baseline.c"])

@@ -4,7 +4,7 @@ from collections.abc import Iterable
 from wal.frame import Flag, Group
 from wal.runs import Place
 
-__all__ = ["encode_frame", "encode_records", "read_frames"]
+__all__ = ["chain_of", "encode_frame", "encode_records", "read_frames"]
 
 def encode_records(payloads: Iterable[bytes]) -> bytes: ...
 def encode_frame(
@@ -19,6 +19,7 @@ def encode_frame(
     seed: int,
     offset: int,
 ) -> bytes: ...
+def chain_of(frame: bytes, offset: int = 0) -> int: ...
 def read_frames(
     data: bytes, place: Place, *, seed: int, until: int, after_lsn: int, bytes_max: int
 ) -> tuple[Place, Group | None]: ...

@@ -24,7 +24,7 @@ from wal.frame import BODY_BYTES_MAX, FRAME_VERSION, LSN_MAX, MAGIC, Flag
 from wal.frame import FormatError, Group
 from wal.runs import Place
 
-__all__ = ["encode_frame", "encode_records", "read_frames"]
+__all__ = ["chain_of", "encode_frame", "encode_records", "read_frames"]
 
 cdef extern from *:
     """
@@ -188,6 +188,12 @@ def encode_frame(
         extended(at_offset, head + AT_BODY_LENGTH, HEADER_BYTES - AT_BODY_LENGTH),
     )
     return frame
+
+
+def chain_of(bytes frame not None, Py_ssize_t offset = 0):
+    """Return the chain checksum that the next frame carries."""
+    assert 0 <= offset <= PyBytes_GET_SIZE(frame) - HEADER_BYTES
+    return extended(0, <uint8_t*>PyBytes_AS_STRING(frame) + offset, HEADER_BYTES)
 
 
 cdef uint32_t mask_for(

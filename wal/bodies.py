@@ -13,22 +13,34 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING, Final
 
-__all__ = ["COMPILED", "PURE_VARIABLE", "encode_frame", "encode_records", "read_frames"]
+__all__ = [
+    "COMPILED",
+    "PURE_VARIABLE",
+    "FramePlan",
+    "PendingFrame",
+    "chain_of",
+    "encode_frame",
+    "encode_records",
+    "read_frames",
+]
 
 PURE_VARIABLE: Final = "TIMINGWHEEL_PURE"
 
 # For a type checker they are one: tests/wal/test_bodies.py holds that they have one
 # interface.
 if TYPE_CHECKING or os.environ.get(PURE_VARIABLE) == "1":
-    from wal.frame import encode_frame, encode_records
+    from wal.frame import chain_of, encode_frame, encode_records
+    from wal.plan import FramePlan, PendingFrame
     from wal.runs import read_frames
 else:
     try:
-        from wal._codec import encode_frame, encode_records, read_frames
+        from wal._codec import chain_of, encode_frame, encode_records, read_frames
+        from wal._plan import FramePlan, PendingFrame
     except ModuleNotFoundError as error:
-        if error.name != "wal._codec":
+        if error.name not in {"wal._codec", "wal._plan"}:
             raise
-        from wal.frame import encode_frame, encode_records
+        from wal.frame import chain_of, encode_frame, encode_records
+        from wal.plan import FramePlan, PendingFrame
         from wal.runs import read_frames
     except ImportError as error:
         raise ImportError(

@@ -24,12 +24,20 @@ from wal.frame import Lsn
 
 
 class _Caller:
-    """Somebody in `wait`: the leader, or parked until it is released."""
+    """Somebody in `wait`: the leader, or parked until it is released.
+
+    `lock` is taken, and freed to release; who leads from the start needs none.
+    """
 
     __slots__ = ("lock", "lsn")
 
+    lock: threading.Lock
+
     def __init__(self, lsn: int) -> None:
         self.lsn = lsn
+
+    def prepare_to_park(self) -> None:
+        """Make the lock, before anybody could free it."""
         self.lock = threading.Lock()
         self.lock.acquire()
 
@@ -88,17 +96,21 @@ class GroupCommit:
                 if self._leader is None:
                     self._leader = me
                 else:
+                    me.prepare_to_park()
                     self._waiters[me] = None
             if self._leader is not me:
                 me.lock.acquire()
             if self._leader is me:
                 self._lead(lsn)
         finally:
-            try:
-                self._leave(me)
-            except BaseException:
-                self._leave(me)  # Ctrl-C came only now: finish what it cut off
-                raise
+            # Who was released is in neither place, and needs no turn at the mutex. In
+            # this order: an heir becomes the leader before it leaves the queue.
+            if me in self._waiters or self._leader is me:
+                try:
+                    self._leave(me)
+                except BaseException:
+                    self._leave(me)  # Ctrl-C came only now: finish what it cut off
+                    raise
         if self.durable_lsn < lsn:
             assert self.failure is not None
             raise CommitUnknownError(self._path, lsn, self.failure)
@@ -138,6 +150,8 @@ class GroupCommit:
 
     def _release(self) -> None:
         """Wake those whose record is durable; after a failure everybody."""
+        if not self._waiters:
+            return
         durable, failed = self.durable_lsn, self.failure is not None
         for waiter in [w for w in self._waiters if failed or w.lsn <= durable]:
             del self._waiters[waiter]

@@ -226,6 +226,7 @@ def encode_frame(
 
 def chain_of(frame: bytes, offset: int = 0) -> int:
     """Return the chain checksum that the next frame carries."""
+    assert 0 <= offset <= len(frame) - HEADER_BYTES
     return extend(0, frame[offset : offset + HEADER_BYTES])
 
 

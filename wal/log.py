@@ -24,12 +24,11 @@ from dataclasses import dataclass
 from types import TracebackType
 from typing import Final, Literal, Self
 
-from wal.bodies import encode_records
+from wal.bodies import FramePlan, encode_records
 from wal.commit import GroupCommit
 from wal.errors import LogClosedError, LogFailedError, WalError
 from wal.filesystem import FileSystem
 from wal.frame import Group, Lsn, decode_records
-from wal.plan import FramePlan
 from wal.pool import SegmentPool, ready_names
 from wal.recovery import Recovery, Report
 from wal.retention import Retired, retire
@@ -131,6 +130,8 @@ class Log:
         self._groups: Iterator[Group] | None = None
         self._closed = False
         self._forked = False
+        self._appending = False
+        """Whether `start` is through, and nothing since has ended append mode."""
         self._scrub_errors = 0
         self._pool = SegmentPool(
             self._files,
@@ -283,6 +284,7 @@ class Log:
             durable_lsn=writer.end().last_lsn,
         )
         self.report = report
+        self._appending = True
         self._pool.start(ready_names(self._files))
         if self._background:
             self._committer = threading.Thread(
@@ -302,12 +304,15 @@ class Log:
     @property
     def appended_lsn(self) -> Lsn:
         """The LSN of the last record appended, durable or not."""
-        return Lsn(self.next_lsn - 1)
+        if not self._appending:
+            self._require_append_mode()
+        return Lsn(self._plan.next_lsn - 1)
 
     @property
     def next_lsn(self) -> Lsn:
         """The number that the next record will get."""
-        self._require_append_mode()
+        if not self._appending:
+            self._require_append_mode()
         return Lsn(self._plan.next_lsn)
 
     def append(self, payload: bytes) -> Lsn:
@@ -349,21 +354,24 @@ class Log:
             LogFailedError: the disk failed before.
             LogClosedError: the log is closed.
         """
-        self._require_append_mode()
         with self._mutex:
-            self._check_usable()
-            idle = not self._plan
-            first = self._plan.add(body, record_count=record_count, urgent=urgent)
+            if not self._appending or self._commits.failure is not None:
+                self._require_append_mode()
+                self._check_usable()
+            plan = self._plan
+            wakes = self.durability == "interval" and not plan
+            first = plan.add(body, record_count=record_count, urgent=urgent)
             if first is None:
                 raise RoomNeededError(urgent=urgent)
-            if idle and self.durability == "interval":
+            if wakes:
                 self._work.notify()
             return first
 
     @property
     def congested(self) -> bool:
         """Whether `admit` would wait."""
-        self._require_append_mode()
+        if not self._appending:
+            self._require_append_mode()
         plan = self._plan
         return (
             plan.bytes_waiting > UNSYNCED_BYTES_MAX
@@ -403,7 +411,7 @@ class Log:
         """
         if self.durability == "durable":
             self.sync(lsn)
-        else:
+        elif not self._appending or self._commits.failure is not None:
             self._require_append_mode()
             self._check_usable()
 
@@ -524,6 +532,7 @@ class Log:
             if self._closed:
                 return
             self._closed = True  # first, so that nothing can follow the CLOSE frame
+            self._appending = False
             self._work.notify_all()
         try:
             if self.report is not None and not self._forked:
@@ -555,15 +564,15 @@ class Log:
     def _flush(self) -> Lsn:
         """Write the oldest frame (in interval mode all of them) and sync."""
         relaxed = self.durability == "interval"
-        durable_lsn = self._commits.durable_lsn
+        durable_lsn, writer = self._commits.durable_lsn, self._writer
         with self._mutex:
             frames = self._plan.take(everything=relaxed)
         for frame in frames:
-            self._writer.write(frame, durable_lsn=durable_lsn, relaxed=relaxed)
-        self._writer.sync()
+            writer.write(frame, durable_lsn=durable_lsn, relaxed=relaxed)
+        writer.sync()
         with self._mutex:
             self._plan.written()
-        return self._writer.end().last_lsn
+        return writer.last_lsn
 
     def _run_committer(self) -> None:
         """Commit for those who cannot: event loops, and everybody in interval mode."""
@@ -638,6 +647,7 @@ class Log:
     def leave_to_parent(self) -> None:
         """In a forked child: give up the copy of the lock without unlocking it."""
         self._forked = True
+        self._appending = False
         self._mutex = threading.Lock()
         self._work = threading.Condition(self._mutex)
         with contextlib.suppress(BaseException):  # else the other logs are forgotten

@@ -13,11 +13,11 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from typing import Final
 
-from wal.bodies import encode_frame
+from wal.bodies import chain_of, encode_frame
 from wal.errors import StoreError
 from wal.faults import Fault, Lost
 from wal.filesystem import FileSystem, write_new_file
-from wal.frame import HEADER_BYTES, Flag, Lsn, chain_of, frame_bytes
+from wal.frame import HEADER_BYTES, Flag, Lsn, frame_bytes
 from wal.inspection import check_snapshots, faults_at_ends, survey
 from wal.log import SEGMENT_SIZE_BYTES
 from wal.recovery import LSN_SKIP

@@ -13,10 +13,9 @@ import contextlib
 from collections.abc import Callable
 from typing import NamedTuple
 
-from wal.bodies import encode_frame
+from wal.bodies import PendingFrame, chain_of, encode_frame
 from wal.filesystem import FileSystem, Handle, write_fully
-from wal.frame import Flag, Lsn, chain_of
-from wal.plan import PendingFrame
+from wal.frame import Flag, Lsn
 from wal.pool import SegmentPool
 from wal.segment import SEGMENT_HEADER_BYTES, SegmentEnd, SegmentHeader
 
@@ -85,6 +84,11 @@ class SegmentWriter:
         """Where the next frame goes."""
         return self._place.offset
 
+    @property
+    def last_lsn(self) -> Lsn:
+        """Of the last record written."""
+        return self._place.last_lsn
+
     def end(self) -> SegmentEnd:
         """Return where the segment ends now."""
         place = self._place
@@ -124,10 +128,14 @@ class SegmentWriter:
         if place.last_lsn < frame.first_lsn:
             write_fully(self._files, place.handle, frame.sealed, offset=place.offset)
             self._unsynced = True
-            self._place = place._replace(
-                offset=place.offset + len(frame.sealed),
-                last_lsn=frame.last_lsn,
-                chain_crc=chain_of(frame.sealed),
+            self._place = _Place(  # half the time of _replace
+                place.handle,
+                place.header,
+                place.seed,
+                place.offset + len(frame.sealed),
+                frame.last_lsn,
+                chain_of(frame.sealed),
+                place.opened_by,
             )
 
     def sync(self) -> None:

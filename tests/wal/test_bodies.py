@@ -11,11 +11,18 @@ from pathlib import Path
 
 import pytest
 
-from tests.wal.codec_bodies import COMPILED, PLAIN, needs_the_compiled_codec
+from tests.wal.codec_bodies import (
+    COMPILED,
+    PLAIN,
+    CompiledPlan,
+    needs_the_compiled_codec,
+)
 from wal import bodies
+from wal.plan import FramePlan, PendingFrame
 
 ROOT = Path(__file__).resolve().parents[2]
 FUNCTIONS = {
+    "chain_of": "frame",
     "encode_records": "frame",
     "encode_frame": "frame",
     "read_frames": "runs",
@@ -26,7 +33,8 @@ from wal import bodies, log, reader, writer
 assert log.encode_records is bodies.encode_records
 assert reader.read_frames is bodies.read_frames
 assert writer.encode_frame is bodies.encode_frame
-print(bodies.COMPILED, bodies.encode_frame.__module__)
+assert log.FramePlan is bodies.FramePlan
+print(bodies.COMPILED, bodies.encode_frame.__module__, bodies.FramePlan.__module__)
 """
 
 # A finder for the compiled module that fails as a real one does.
@@ -76,20 +84,19 @@ def run_python(source: str, **environment: str) -> subprocess.CompletedProcess[s
 @needs_the_compiled_codec
 def test_the_compiled_codec_serves_when_it_was_built() -> None:
     done = run_python(WHICH)
-    assert done.stdout == "True wal._codec\n", done.stderr
+    assert done.stdout == "True wal._codec wal._plan\n", done.stderr
 
 
 def test_the_plain_codec_serves_when_the_environment_asks_for_it() -> None:
     done = run_python(WHICH, TIMINGWHEEL_PURE="1")
-    assert done.stdout == "False wal.frame\n", done.stderr
+    assert done.stdout == "False wal.frame wal.plan\n", done.stderr
 
 
-def test_the_plain_codec_serves_when_the_other_was_not_built() -> None:
-    missing = FINDER.format(
-        module="wal._codec", error='ModuleNotFoundError("no", name=name)'
-    )
+@pytest.mark.parametrize("module", ["wal._codec", "wal._plan"])
+def test_the_plain_bodies_serve_when_the_others_were_not_built(module: str) -> None:
+    missing = FINDER.format(module=module, error='ModuleNotFoundError("no", name=name)')
     done = run_python(missing + WHICH)
-    assert done.stdout == "False wal.frame\n", done.stderr
+    assert done.stdout == "False wal.frame wal.plan\n", done.stderr
 
 
 def test_a_compiled_codec_that_does_not_load_says_what_to_do() -> None:
@@ -155,6 +162,43 @@ def test_the_stub_says_of_the_compiled_codec_what_the_plain_one_says() -> None:
     assert stub == plain
 
 
+def public_names(body: type) -> set[str]:
+    return {name for name in dir(body) if not name.startswith("_")}
+
+
+@needs_the_compiled_codec
+def test_what_one_body_of_the_plan_has_the_other_has_too() -> None:
+    attributes = {"next_lsn", "bytes_waiting", "records_waiting", "bytes_written"}
+    assert public_names(CompiledPlan) == public_names(FramePlan) | attributes
+    for name in ("add", "take", "written"):
+        of_plain = inspect.signature(getattr(FramePlan, name)).parameters.values()
+        of_other = inspect.signature(getattr(CompiledPlan, name)).parameters.values()
+        plain, other = (
+            [(each.name, each.kind, each.default) for each in parameters]
+            for parameters in (of_plain, of_other)
+        )
+        assert other[1:] == plain[1:]
+        assert inspect.getdoc(getattr(CompiledPlan, name))
+
+
+@pytest.mark.parametrize("body", [FramePlan, PendingFrame])
+def test_the_stub_says_of_the_compiled_plan_what_the_plain_one_says(body: type) -> None:
+    def methods(file: str) -> dict[str, str]:
+        (found,) = (
+            node
+            for node in ast.parse((ROOT / "wal" / file).read_text()).body
+            if isinstance(node, ast.ClassDef) and node.name == body.__name__
+        )
+        return {
+            node.name: f"{ast.unparse(node.args)} -> {ast.unparse(node.returns)}"
+            for node in found.body
+            if isinstance(node, ast.FunctionDef) and node.returns is not None
+            if node.name == "__init__" or not node.name.startswith("_")
+        }
+
+    assert methods("_plan.pyi") == methods("plan.py")
+
+
 def test_whoever_wants_the_codec_gets_it_from_bodies() -> None:
     found = [
         path.relative_to(ROOT).as_posix()
@@ -162,7 +206,8 @@ def test_whoever_wants_the_codec_gets_it_from_bodies() -> None:
         for path in (ROOT / package).rglob("*.py")
         for node in ast.walk(ast.parse(path.read_text()))
         if isinstance(node, ast.ImportFrom)
-        and node.module in {"wal.frame", "wal.runs", "wal._codec"}
-        and any(alias.name in FUNCTIONS for alias in node.names)
+        and node.module
+        in {"wal.frame", "wal.runs", "wal._codec", "wal.plan", "wal._plan"}
+        and any(alias.name in {*FUNCTIONS, "FramePlan"} for alias in node.names)
     ]
-    assert set(found) == {"wal/bodies.py"}
+    assert set(found) == {"wal/bodies.py", "wal/runs.py"}  # a plain body uses another

@@ -26,7 +26,6 @@ from wal.frame import (
     Flag,
     FormatError,
     Header,
-    chain_of,
     decode_body,
     decode_header,
     decode_records,
@@ -54,6 +53,13 @@ def encode_frame(body: bytes, **fields: Any) -> bytes:
     frames = [codec.encode_frame(body, **fields) for codec in BODIES]
     assert all(frame == frames[0] for frame in frames)
     return bytes(frames[0])
+
+
+def chain_of(frame: bytes, offset: int = 0) -> int:
+    """As `encode_records`."""
+    chains = [codec.chain_of(frame, offset) for codec in BODIES]
+    assert all(chain == chains[0] for chain in chains)
+    return int(chains[0])
 
 
 def frame_at(offset: int, body: bytes, **changes: int) -> bytes:

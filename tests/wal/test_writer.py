@@ -1,7 +1,6 @@
-"""The write side: where records will go, and how frames get there.
+"""The write side: how frames get where the plan put them.
 
-`FramePlan` is tried against the writer that follows it: whatever is added, each frame
-must land where it was planned, in blocks that are owned.
+The plan itself: tests/wal/test_plan.py.
 """
 
 from __future__ import annotations
@@ -10,8 +9,6 @@ import errno
 from collections.abc import Iterator
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from tests.wal.stores import (
     SEGMENT_BYTES,
@@ -23,255 +20,17 @@ from tests.wal.stores import (
     segment_header,
     segments_of,
 )
-from wal.errors import RecordTooLargeError
-from wal.frame import BODY_BYTES_MAX, HEADER_BYTES, Flag, decode_records, encode_records
-from wal.plan import FramePlan, PendingFrame
-from wal.pool import SegmentPool
+from tests.wal.write_bench import OPENING_BYTES, Bench
+from wal.bodies import PendingFrame
+from wal.frame import HEADER_BYTES, Flag
 from wal.reader import LogReader
-from wal.segment import NO_PREDECESSOR, SEGMENT_HEADER_BYTES, SegmentEnd
-from wal.testing import MemoryFileSystem, SimulatedCrash
-from wal.writer import SegmentWriter
-
-OPENING_BYTES = SEGMENT_HEADER_BYTES + 1024
-
-
-class Bench:
-    """A plan and the writer that follows it, on one disk."""
-
-    def __init__(
-        self,
-        disk: MemoryFileSystem | None = None,
-        *,
-        segment_bytes: int = SEGMENT_BYTES,
-        opening_bytes: int = SEGMENT_BYTES,
-        predecessor: SegmentEnd = NO_PREDECESSOR,
-        first_lsn: int = 1,
-    ) -> None:
-        self.disk = disk if disk is not None else MemoryFileSystem()
-        self.disk.make_directory()
-        self.pool = SegmentPool(
-            self.disk, size_bytes=segment_bytes, reserve=1, background=False
-        )
-        self.pool.start([])
-        handle = self.disk.create("opening.tmp")
-        self.disk.pwrite(handle, bytes(opening_bytes), 0)
-        self.writer = SegmentWriter(
-            self.disk,
-            UUID,
-            self.pool,
-            predecessor=predecessor,
-            first_lsn=first_lsn,
-            blank=("opening.tmp", handle),
-            wall_ns=lambda: WALL_NS,
-        )
-        self.plan = FramePlan(
-            self.pool,
-            next_lsn=first_lsn,
-            segment_size_bytes=segment_bytes,
-            offset=self.writer.offset,
-            size=self.writer.header.size_bytes,
-        )
-        self.durable_lsn = first_lsn - 1
-
-    def add(self, *payloads: bytes, urgent: bool = False) -> int:
-        """Plan a group, and make room for it if it needs that."""
-        body, count = encode_records(payloads), len(payloads)
-        lsn = self.plan.add(body, record_count=count, urgent=urgent)
-        if lsn is None:
-            self.pool.wait(urgent=urgent)
-            lsn = self.plan.add(body, record_count=count, urgent=urgent)
-        assert lsn is not None
-        return lsn
-
-    def flush(self, *, relaxed: bool = False, everything: bool = False) -> None:
-        """Write and sync what the plan gives."""
-        for frame in self.plan.take(everything=everything):
-            self.write(frame, relaxed=relaxed)
-        self.writer.sync()
-        self.plan.written()
-        self.durable_lsn = self.writer.end().last_lsn
-
-    def write(self, frame: PendingFrame, *, relaxed: bool = False) -> None:
-        self.writer.write(frame, durable_lsn=self.durable_lsn, relaxed=relaxed)
-
-    def read(self) -> list[bytes]:
-        groups = LogReader(self.disk, UUID).groups()
-        return [payload for group in groups for payload in decode_records(group.body)]
-
-    def ops(self, since: int) -> list[tuple[str, str]]:
-        return [(call.op, call.name) for call in self.disk.trace[since:]]
+from wal.segment import SEGMENT_HEADER_BYTES
+from wal.testing import SimulatedCrash
 
 
 @pytest.fixture
 def bench() -> Bench:
     return Bench()
-
-
-# -- the plan --------------------------------------------------------------------------
-
-
-def test_what_is_added_before_a_take_goes_together(bench: Bench) -> None:
-    assert [bench.add(b"a"), bench.add(b"b", b"c"), bench.add(b"d")] == [1, 2, 4]
-    (frame,) = bench.plan.take(everything=False)
-    assert (frame.first_lsn, frame.last_lsn, frame.record_count) == (1, 4, 4)
-    assert bytes(frame.body) == encode_records([b"a", b"b", b"c", b"d"])
-    assert not frame.rotate
-
-
-def test_nothing_is_added_to_a_frame_that_was_taken(bench: Bench) -> None:
-    bench.add(b"a")
-    (taken,) = bench.plan.take(everything=False)
-    bench.add(b"b")
-    assert taken.record_count == 1
-    bench.flush()
-    bench.flush()
-    assert bench.read() == [b"a", b"b"]
-
-
-def test_one_frame_is_taken_at_a_time_or_all_that_wait(bench: Bench) -> None:
-    for _ in range(3):
-        bench.add(b"x" * 3000)
-    assert len(bench.plan.take(everything=False)) == 1
-    bench.flush(everything=False)
-    assert len(bench.plan.take(everything=True)) == 2
-    bench.flush()
-    assert not bench.plan
-    assert bench.plan.take(everything=True) == []
-
-
-def test_what_was_taken_and_not_written_comes_first_next_time(bench: Bench) -> None:
-    bench.add(b"a")
-    first = bench.plan.take(everything=False)[0]
-    bench.add(b"b")
-    assert bench.plan.take(everything=False) == [first]
-    frames = bench.plan.take(everything=True)
-    assert frames[0] is first
-    assert [frame.first_lsn for frame in frames] == [1, 2]
-
-
-def test_the_plan_counts_what_waits_until_it_is_written(bench: Bench) -> None:
-    bench.add(b"four")
-    bench.add(b"12", b"3456")
-    size = 4 * 3 + 4 + 2 + 4
-    assert (bench.plan.bytes_waiting, bench.plan.records_waiting) == (size, 3)
-    bench.plan.take(everything=False)
-    assert (bench.plan.bytes_waiting, bench.plan.records_waiting) == (size, 3)
-    bench.flush()
-    assert (bench.plan.bytes_waiting, bench.plan.records_waiting) == (0, 0)
-    assert bench.plan.bytes_written == size
-
-
-def test_a_group_that_no_frame_can_hold_changes_nothing(bench: Bench) -> None:
-    limit = bench.plan.body_bytes_max
-    assert limit == SEGMENT_BYTES - SEGMENT_HEADER_BYTES - 2 * HEADER_BYTES
-    with pytest.raises(RecordTooLargeError) as caught:
-        bench.plan.add(bytes(limit + 1), record_count=1, urgent=False)
-    assert (caught.value.size_bytes, caught.value.limit_bytes) == (limit + 1, limit)
-    assert isinstance(caught.value, ValueError)
-    assert not bench.plan
-    assert bench.plan.next_lsn == 1
-    assert bench.plan.bytes_waiting == 0
-
-
-def test_a_frame_is_never_larger_than_its_format_allows() -> None:
-    bench = Bench(segment_bytes=20 << 20, opening_bytes=20 << 20)
-    assert bench.plan.body_bytes_max == BODY_BYTES_MAX
-    bench.add(b"x" * (5 << 20))
-    bench.add(b"y" * (5 << 20))
-    frames = bench.plan.take(everything=True)
-    assert [frame.rotate for frame in frames] == [False, False]
-
-
-def test_the_largest_group_fits_a_fresh_segment_with_its_close_frame(
-    bench: Bench,
-) -> None:
-    bench.add(b"x" * (bench.plan.body_bytes_max - 4))
-    bench.flush()
-    assert bench.writer.offset == SEGMENT_BYTES - HEADER_BYTES
-    bench.writer.close(mark=True)
-    name = segments_of(bench.disk)[-1]
-    assert len(bench.disk.content(name)) == SEGMENT_BYTES
-    assert Flag.CLOSE in frames_of(bench.disk, name)[-1][1].flags
-
-
-@pytest.mark.parametrize("over", [0, 1])
-def test_a_segment_of_the_pool_keeps_room_for_its_close_frame_too(
-    bench: Bench, over: int
-) -> None:
-    for payload in (b"x" * 3000, b"y" * 1000):  # the second one rotates
-        bench.add(payload)
-        bench.flush()
-    left = SEGMENT_BYTES - HEADER_BYTES - bench.writer.offset
-    bench.add(b"z" * (left - HEADER_BYTES - 4 + over))
-    bench.flush()
-    assert bench.writer.header.segment_id == 2 + over
-    bench.writer.close(mark=True)
-    assert len(bench.read()) == 3
-
-
-def test_a_group_that_needs_an_unready_segment_changes_nothing(bench: Bench) -> None:
-    bench.add(b"x" * 3000)
-    before = bench.plan.next_lsn, bench.plan.bytes_waiting
-    body = encode_records([b"y" * 3000])
-    assert bench.plan.add(body, record_count=1, urgent=False) is None
-    assert (bench.plan.next_lsn, bench.plan.bytes_waiting) == before
-    bench.flush()
-    assert bench.read() == [b"x" * 3000]
-
-
-def test_a_smaller_group_still_fits_after_one_that_did_not(bench: Bench) -> None:
-    bench.add(b"x" * 3000)
-    assert bench.plan.add(bytes(3000), record_count=1, urgent=False) is None
-    assert bench.plan.add(encode_records([b"y"]), record_count=1, urgent=False) == 2
-    bench.flush()
-    assert bench.read() == [b"x" * 3000, b"y"]
-
-
-def test_urgent_groups_go_into_the_reserve(bench: Bench) -> None:
-    bench.pool.wait(urgent=True)  # one, which is the reserve
-    bench.add(b"x" * 3000)
-    body = encode_records([b"y" * 3000])
-    assert bench.plan.add(body, record_count=1, urgent=False) is None
-    assert bench.plan.add(body, record_count=1, urgent=True) == 2
-
-
-SIZES = st.lists(
-    st.one_of(st.integers(0, 200), st.integers(0, SEGMENT_BYTES)),
-    min_size=1,
-    max_size=4,
-)
-
-
-@given(
-    st.lists(st.one_of(SIZES, st.sampled_from(["one", "all"])), max_size=30),
-    st.sampled_from([OPENING_BYTES, SEGMENT_BYTES]),
-)
-def test_every_frame_lands_where_it_was_planned(
-    steps: list[list[int] | str], opening_bytes: int
-) -> None:
-    bench = Bench(opening_bytes=opening_bytes)
-    expected: list[bytes] = []
-    for number, step in enumerate(steps):
-        if isinstance(step, str):
-            bench.flush(everything=step == "all")
-            continue
-        payloads = [bytes([number % 251 + 1]) * size for size in step]
-        try:
-            lsn = bench.add(*payloads)
-        except RecordTooLargeError:
-            continue
-        assert lsn == len(expected) + 1
-        expected += payloads
-        bench.pool.check()
-    bench.flush(everything=True)
-    assert bench.read() == expected
-    assert bench.durable_lsn == len(expected)
-    assert bench.pool.ready >= 0
-    for name in segments_of(bench.disk):
-        size = segment_header(bench.disk, name).size_bytes
-        assert len(bench.disk.content(name)) <= size  # never grown: blocks it owned
-        end = sum(header.frame_bytes for _, header in frames_of(bench.disk, name))
-        assert SEGMENT_HEADER_BYTES + end <= size - HEADER_BYTES  # room for CLOSE
 
 
 # -- the writer ------------------------------------------------------------------------
