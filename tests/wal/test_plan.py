@@ -108,6 +108,16 @@ def test_a_frame_is_never_larger_than_its_format_allows(
     assert [frame.rotate for frame in frames] == [False, False]
 
 
+def test_two_groups_may_fill_a_frame_to_its_last_byte(
+    plan_body: type[FramePlan],
+) -> None:
+    bench = Bench(segment_bytes=20 << 20, opening_bytes=20 << 20, plan_body=plan_body)
+    bench.add(bytes(BODY_BYTES_MAX // 2 - 4))
+    bench.add(bytes(BODY_BYTES_MAX // 2 - 4))
+    (frame,) = bench.plan.take(everything=True)
+    assert len(frame.body) == BODY_BYTES_MAX
+
+
 def test_the_largest_group_fits_a_fresh_segment_with_its_close_frame(
     bench: Bench,
 ) -> None:
