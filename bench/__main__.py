@@ -9,8 +9,9 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from types import FrameType
+from typing import TypeVar
 
-from bench import cron, durable, recovery, scheduler, wheel
+from bench import cron, durable, live, recovery, scale, scheduler, wheel
 from bench.disk import SpaceError
 from bench.machine import about, first_lines
 from bench.peers import LEFT_OUT
@@ -19,20 +20,38 @@ from bench.progress import Reporter, Step, clock_text
 from bench.rounds import Progress
 from bench.row import Row
 from bench.table import as_json, render
+from bench.wheel_peers import Sorted
 
 WHEEL = "wheel"
-GROUPS = (WHEEL, durable.GROUP, recovery.GROUP, cron.GROUP, scheduler.GROUP)
-WHEEL_SIZES = (10_000, 100_000, 1_000_000)
-WHEEL_SIZES_SMOKE = (1_000,)
+GROUPS = (
+    WHEEL,
+    live.GROUP,
+    durable.GROUP,
+    recovery.GROUP,
+    scale.GROUP,
+    cron.GROUP,
+    scheduler.GROUP,
+)
+SHAPES = (wheel.UNIFORM, wheel.LOG_UNIFORM)
+WHEEL_SMOKE = [(1_000, shape) for shape in SHAPES]
+WHEEL_NORMAL = [(timers, wheel.UNIFORM) for timers in (10_000, 100_000, 1_000_000)]
+WHEEL_FULL = [
+    *WHEEL_NORMAL,
+    (10_000_000, wheel.UNIFORM),
+    *((timers, wheel.LOG_UNIFORM) for timers in (100_000, 1_000_000)),
+]
 SIZE_MIN, SIZE_MAX = 1_000, 100_000_000
 DIRECTORY = Path("bench/out")
 PLOT = "wheel-cost.svg"
 INTERRUPTED = 130
+Size = TypeVar("Size")
 _WHEEL_SECONDS = 10.0
-_WHEEL_EACH_SECONDS = 200e-6  # a timer, all peers and rounds together
+_WHEEL_EACH_SECONDS = 100e-6  # a timer and round, all peers together
 _EXAMPLES = """
 examples:
-  python -m bench                                  everything
+  python -m bench                                  everything, in about 10 minutes
+  python -m bench --full --only wheel --json docs/benchmarks/wheel.json
+                                                   one group of what the page shows
   python -m bench --smoke                          does it all run: about a minute
   python -m bench --only durable --dir /mnt/ssd    durable timers, on the disk meant
   python -m bench --only wheel --sizes 1e4,1e5     the wheel alone, at two sizes
@@ -82,36 +101,58 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _steps(asked: argparse.Namespace) -> list[Step]:
     """Return what a run consists of."""
-    steps = []
+    steps: list[Step] = []
     if WHEEL in asked.only:
-        sizes = asked.sizes or (WHEEL_SIZES_SMOKE if asked.smoke else WHEEL_SIZES)
-        steps += [_wheel_step(timers, smoke=asked.smoke) for timers in sizes]
+        loads = _sized(asked, WHEEL_SMOKE, WHEEL_NORMAL, WHEEL_FULL)
+        if asked.sizes:
+            loads = [(timers, shape) for timers in asked.sizes for shape in SHAPES]
+        steps += [_wheel_step(*load, asked) for load in loads]
+    if live.GROUP in asked.only:
+        lives = _sized(asked, live.SMOKE_SIZE, live.NORMAL_SIZE, live.FULL_SIZE)
+        steps += live.steps(lives, asked.dir)
     if durable.GROUP in asked.only:
-        loads = durable.SMOKE_SIZE if asked.smoke else durable.NORMAL_SIZE
-        steps += durable.steps(loads, asked.dir)
+        size = _sized(asked, durable.SMOKE_SIZE, durable.NORMAL_SIZE, durable.FULL_SIZE)
+        steps += durable.steps(size, asked.dir)
     if recovery.GROUP in asked.only:
-        stores = recovery.SMOKE_SIZE if asked.smoke else recovery.FULL_SIZE
+        stores = _sized(
+            asked, recovery.SMOKE_SIZE, recovery.NORMAL_SIZE, recovery.FULL_SIZE
+        )
         if asked.sizes:
             stores = replace(stores, timers=asked.sizes)
         steps += recovery.steps(stores, asked.dir)
+    if scale.GROUP in asked.only:
+        scales = _sized(asked, scale.SMOKE_SIZE, scale.NORMAL_SIZE, scale.FULL_SIZE)
+        if asked.sizes:
+            scales = replace(scales, timers=asked.sizes, fired=())
+        steps += scale.steps(scales, asked.dir)
     if cron.GROUP in asked.only:
         steps.append(cron.step(smoke=asked.smoke))
     if scheduler.GROUP in asked.only:
-        jobs = scheduler.SMOKE_SIZE if asked.smoke else scheduler.FULL_SIZE
+        jobs = _sized(
+            asked, scheduler.SMOKE_SIZE, scheduler.NORMAL_SIZE, scheduler.FULL_SIZE
+        )
         if asked.sizes:
             jobs = jobs.resized(asked.sizes)
         steps += scheduler.steps(jobs, asked.dir)
     return steps
 
 
-def _wheel_step(timers: int, *, smoke: bool) -> Step:
+def _sized(asked: argparse.Namespace, smoke: Size, normal: Size, full: Size) -> Size:
+    return smoke if asked.smoke else full if asked.full else normal
+
+
+def _wheel_step(timers: int, shape: str, asked: argparse.Namespace) -> Step:
+    rounds = None if asked.full else 1 if asked.smoke or timers > 100_000 else 3
+    few = timers > Sorted.timers_max  # and one round of them
+    each = _WHEEL_EACH_SECONDS * (0.5 if few else 3 if asked.full else 1)
+
     def measure(progress: Progress) -> list[Row]:
-        return wheel.measure(timers, progress=progress, rounds=1 if smoke else None)
+        return wheel.measure(timers, progress=progress, rounds=rounds, shape=shape)
 
     return Step(
         WHEEL,
-        f"{timers:,} timers",
-        _WHEEL_SECONDS + timers * (_WHEEL_EACH_SECONDS / (5 if smoke else 1)),
+        f"{timers:,} timers, {shape}",
+        _WHEEL_SECONDS + timers * each,
         measure,
     )
 
@@ -141,6 +182,7 @@ def _parser() -> argparse.ArgumentParser:
     )
     add = parser.add_argument
     add("--smoke", action="store_true", help="small sizes: does everything run")
+    add("--full", action="store_true", help="all sizes and rounds: about an hour")
     add(
         "--only",
         action="append",

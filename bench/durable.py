@@ -71,7 +71,7 @@ class Size:
 
 
 NORMAL_SIZE = Size(loaded=100_000, rounds=5, seconds=0.3, batch_seconds=0.4, tries=2)
-FULL_SIZE = Size(loaded=100_000, rounds=12, seconds=0.4, batch_seconds=0.8, tries=3)
+FULL_SIZE = Size(loaded=100_000, rounds=9, seconds=0.4, batch_seconds=0.8, tries=2)
 SMOKE_SIZE = Size(loaded=1_000, rounds=2, seconds=0.05, batch_seconds=0.05, tries=1)
 
 OpenRivals = Callable[[ExitStack, Path, int], list[Sustained]]

@@ -72,6 +72,7 @@ class Size:
 
 
 FULL_SIZE = Size(timers=(100_000, 1_000_000), fired=FIRED_AT_ONCE, rounds=3, tries=3)
+NORMAL_SIZE = Size(timers=(100_000,), fired=FIRED_AT_ONCE, rounds=3, tries=2)
 SMOKE_SIZE = Size(timers=(5_000,), fired=5_000, rounds=1, tries=1)
 
 

@@ -33,6 +33,8 @@ SECONDS = "s"
 """The unit of rows that are the wall time of one whole operation."""
 MS = "ms"
 """The unit of rows that say how long somebody waited."""
+COUNT = "times"
+"""The unit of rows that count something."""
 QUIET_CORES = 0.25
 """A round is quiet when other programs used less than this of the processors."""
 TRIES_A_ROUND = 3

@@ -84,6 +84,13 @@ FULL_SIZE = Size(
     lags=scheduler_lag.FULL,
     sizes=scheduler_size.FULL,
 )
+NORMAL_SIZE = replace(
+    FULL_SIZE,
+    runs={OURS: 5_000, "huey": 300, "APScheduler": 100},
+    rounds=3,
+    lags=replace(scheduler_lag.FULL, herds=scheduler_lag.FULL.herds[:1]),
+    sizes=replace(scheduler_size.FULL, jobs=scheduler_size.FULL.jobs[:1]),
+)
 SMOKE_SIZE = Size(
     runs={OURS: 500, "huey": 50, "APScheduler": 20},
     seconds=0.05,

@@ -91,12 +91,12 @@ def _measure(
         progress(f"{group}: making them")
         store = place / "store"
         with ForeignLoad() as load:
-            rows = [_memory_row(group, OURS, _in_a_child(fill, store, jobs) / jobs, "")]
+            rows = [_memory_row(group, OURS, in_a_child(fill, store, jobs) / jobs, "")]
             for source in ("log", "snapshot"):
                 if source == "snapshot":
-                    _in_a_child(take_snapshot, store)
+                    in_a_child(take_snapshot, store)
                 progress(f"{group}: opening from the {source}")
-                took, grown = _in_a_child(reopen, store, jobs)
+                took, grown = in_a_child(reopen, store, jobs)
                 name = f"open from the {source}"
                 rows.append(Row(group, name, OURS, took, unit=SECONDS))
                 name = f"bytes a job, opened from the {source}"
@@ -105,7 +105,7 @@ def _measure(
             in_memory = IN_MEMORY.get(kind)
             if in_memory is not None:
                 progress(f"{group}: {kind.peer}")
-                grown = _in_a_child(grow, in_memory, place / kind.peer, peer_jobs)
+                grown = in_a_child(grow, in_memory, place / kind.peer, peer_jobs)
                 note = f"{peer_jobs:,} in memory: a restart loses them"
                 rows.append(_memory_row(group, kind.peer, grown / peer_jobs, note))
     return [_with_load(row, load.cores) for row in rows]
@@ -127,7 +127,8 @@ def _with_load(row: Row, cores: float) -> Row:
     )
 
 
-def _in_a_child(call: Callable[..., Result], *arguments: object) -> Result:
+def in_a_child(call: Callable[..., Result], *arguments: object) -> Result:
+    """Call a function in a fresh process; return what it returned."""
     with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as pool:
         return pool.submit(call, *arguments).result()
 

@@ -13,6 +13,7 @@ from dataclasses import asdict, dataclass, field
 
 from bench.rounds import (
     BASELINE,
+    COUNT,
     JOBS,
     MS,
     OURS,
@@ -62,6 +63,7 @@ _UNITS = {
         "x baseline's rate",
         lambda ns: f"{1e9 / ns:,.0f}",
     ),
+    COUNT: _Unit("times; less is better", "", _short),
     MS: _Unit("milliseconds; less is better", "", _short),
     SECONDS: _Unit(
         "seconds; less is better", "x baseline's time", lambda seconds: f"{seconds:.3g}"
@@ -125,8 +127,8 @@ def to_best_peer(line: Mapping[str, Row]) -> tuple[float, str] | None:
         if row.peer not in {OURS, BASELINE}
         and not (isinstance(row, PairedRow) and not row.equal)
     ]
-    if ours is None or not peers:
-        return None
+    if ours is None or not peers or not ours.ns_per_op:
+        return None  # nobody is so many times better than nothing
     best = min(peers, key=lambda row: row.ns_per_op)
     if isinstance(best, PairedRow) and best.ours_to_it is not None:
         return best.ours_to_it, best.peer

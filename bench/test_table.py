@@ -7,10 +7,10 @@ from xml.etree import ElementTree as ET
 
 import pytest
 
-from bench.__main__ import main
+from bench.__main__ import GROUPS, main
 from bench.plot import wheel_costs
 from bench.progress import Reporter, Step
-from bench.rounds import BASELINE, OURS, RATE, Case, PairedRow, interleave
+from bench.rounds import BASELINE, COUNT, OURS, RATE, Case, PairedRow, interleave
 from bench.row import Row
 from bench.table import render, to_baseline, to_best_peer
 
@@ -152,6 +152,14 @@ def test_the_list_names_every_group_and_measures_nothing(
     assert main(["--list"]) == 0
 
     listed = capsys.readouterr().out
-    assert {"wheel", "durable", "recovery", "cron", "scheduler"} == {
-        line.split()[0] for line in listed.splitlines()
+    assert set(GROUPS) == {line.split()[0] for line in listed.splitlines()}
+
+
+def test_nobody_is_many_times_better_than_nothing() -> None:
+    line = {
+        OURS: Row("g", "early", OURS, 0.0, unit=COUNT),
+        "uvloop": Row("g", "early", "uvloop", 890.0, unit=COUNT),
     }
+
+    assert to_best_peer(line) is None
+    assert "890" in render(list(line.values()))

@@ -1,7 +1,7 @@
 """The timing wheel against the ways that Python programs hold timers today.
 
-Every peer gets the same deadlines, 1 ms to 1 h from now and uniform, and the same random
-order of cancels; a tick is a millisecond since 1970, so that deadlines are ints as long as
+Every peer gets the same deadlines, uniform from 1 ms to 1 h or log-uniform from 1 ms to 30
+days from now, and the same random order of cancels; a tick is a millisecond since 1970, so that deadlines are ints as long as
 a program's. A figure is CPU time of this process (a busy neighbour moves it less than wall
 time), the loop that calls included, the median of several rounds, without the garbage
 collector. A round measures the baseline and every peer once, so that all share what the
@@ -16,27 +16,20 @@ ten between 1 ms and 30 days has its share.
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import ctypes
 import gc
 import math
 import os
 import random
-import sched
 import statistics
-import sys
 import time
-from abc import ABC, abstractmethod
 from array import array
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import closing
-from heapq import heappop, heappush
 from multiprocessing import get_context
-from typing import Any, ClassVar, TypeVar
-
-from sortedcontainers import SortedList
+from typing import Any, TypeVar
 
 from bench.baseline import (
     NO_INTS,
@@ -47,225 +40,34 @@ from bench.baseline import (
     TWO_INTS_NOTE,
 )
 from bench.row import Row
+from bench.wheel_peers import (
+    HOUR_MS,
+    JUMP_MS,
+    PEERS,
+    SCHED_CANCELS,
+    START_MS,
+    Asyncio,
+    BatchWheel,
+    Heapq,
+    Peer,
+    Sched,
+    SingleWheel,
+    Uvloop,
+    is_here,
+)
 from timingwheel.bodies import TimerWheel
 
-HOUR_MS = 3_600_000
-START_MS = 1_764_547_200_000  # the present of every peer, in ms since 1970
-FAR_MS = START_MS + 2 * HOUR_MS  # past every deadline
-JUMP_MS = 30 * 24 * HOUR_MS
-SCHED_TIMERS_MAX = 10_000  # its cancel is O(n): 27 ms each at 100,000
-SCHED_CANCELS = 200
 IDLE_CALLS = 20_000
 BASELINE = "baseline"
+UNIFORM = "delays uniform from 1 ms to 1 h"
+LOG_UNIFORM = "delays log-uniform from 1 ms to 30 days"
+STEP = "expire, from each due time to the next"
 DRAIN = "expire what was cancelled"  # what a lazy cancel still owes
 
 Progress = Callable[[str], object]
 Result = TypeVar("Result")
 Times = dict[tuple[str, str], float]  # (operation, who) -> ns an operation
 
-
-class Peer(ABC):
-    """One way to hold timers; each method is the loop a program would write."""
-
-    name: ClassVar[str]
-    operations: ClassVar[tuple[str, str, str]] = ("insert", "cancel", "expire")
-    cancels_max: ClassVar[int] = sys.maxsize
-
-    @abstractmethod
-    def insert(self, deadlines: array[int]) -> Any:
-        """Add a timer for each deadline, in ms since 1970; return all handles."""
-
-    @abstractmethod
-    def cancel(self, handles: Any) -> None:
-        """Cancel each of the handles."""
-
-    @abstractmethod
-    def expire(self) -> int:
-        """Jump past all deadlines; return how many fired, having seen each."""
-
-    def close(self) -> None:  # noqa: B027 - most have nothing to close
-        """Give back what is not memory."""
-
-
-class SingleWheel(Peer):
-    """Our wheel, a call a timer."""
-
-    name = "timingwheel"
-
-    def __init__(self) -> None:
-        self.wheel = TimerWheel(START_MS)
-
-    def insert(self, deadlines: array[int]) -> list[int]:
-        insert = self.wheel.insert
-        return [insert(deadline, key) for key, deadline in enumerate(deadlines)]
-
-    def cancel(self, handles: Sequence[int]) -> None:
-        cancel = self.wheel.cancel
-        for handle in handles:
-            cancel(handle)
-
-    def expire(self) -> int:
-        return len(self.wheel.advance(FAR_MS))
-
-
-class BatchWheel(Peer):
-    """Our wheel, a call for all timers, int64 buffers in and out."""
-
-    name = "timingwheel"
-    operations = ("insert_many", "cancel_many", "advance_into")
-
-    def __init__(self) -> None:
-        self.wheel = TimerWheel(START_MS)
-
-    def insert(self, deadlines: array[int]) -> array[int]:
-        # The keys are the deadlines once more: to make others would be measured too.
-        return self.wheel.insert_many(deadlines, deadlines)
-
-    def cancel(self, handles: array[int]) -> None:
-        self.wheel.cancel_many(handles)
-
-    def expire(self) -> int:
-        return self.wheel.advance_into(FAR_MS, array("q", bytes(8 * len(self.wheel))))
-
-
-class Heapq(Peer):
-    """The standard recipe: a heap of tuples, a dict that says what is still wanted."""
-
-    name = "heapq + dict"
-
-    def __init__(self) -> None:
-        self.heap: list[tuple[int, int]] = []
-        self.pending: dict[int, int] = {}
-
-    def insert(self, deadlines: array[int]) -> list[int]:
-        heap, pending = self.heap, self.pending
-        first = len(pending)
-        for serial, deadline in enumerate(deadlines, first):
-            pending[serial] = serial
-            heappush(heap, (deadline, serial))
-        return list(range(first, first + len(deadlines)))
-
-    def cancel(self, handles: Sequence[int]) -> None:
-        pending = self.pending
-        for handle in handles:
-            pending.pop(handle, None)
-
-    def expire(self) -> int:
-        heap, pending = self.heap, self.pending
-        fired = []
-        while heap and heap[0][0] <= FAR_MS:
-            key = pending.pop(heappop(heap)[1], None)
-            if key is not None:
-                fired.append(key)
-        return len(fired)
-
-
-class Sorted(Peer):
-    """A SortedList of tuples, a dict from handle to deadline: cancels at once."""
-
-    name = "SortedList + dict"
-
-    def __init__(self) -> None:
-        self.order: SortedList[tuple[int, int]] = SortedList()
-        self.pending: dict[int, int] = {}
-
-    def insert(self, deadlines: array[int]) -> list[int]:
-        add, pending = self.order.add, self.pending
-        first = len(pending)
-        for serial, deadline in enumerate(deadlines, first):
-            pending[serial] = deadline
-            add((deadline, serial))
-        return list(range(first, first + len(deadlines)))
-
-    def cancel(self, handles: Sequence[int]) -> None:
-        remove, pending = self.order.remove, self.pending
-        for handle in handles:
-            remove((pending.pop(handle), handle))
-
-    def expire(self) -> int:
-        order, pending = self.order, self.pending
-        fired = []
-        while order and order[0][0] <= FAR_MS:
-            serial = order.pop(0)[1]
-            del pending[serial]
-            fired.append(serial)
-        return len(fired)
-
-
-class FakeTimeLoop(asyncio.SelectorEventLoop):
-    """The standard loop at a time of our choice, so that nothing waits."""
-
-    now = 0.0
-
-    def time(self) -> float:
-        return self.now
-
-
-class Asyncio(Peer):
-    """call_later on the standard event loop."""
-
-    name = "asyncio call_later"
-
-    def __init__(self) -> None:
-        self.loop = FakeTimeLoop()
-        self.fired: list[int] = []
-
-    def insert(self, deadlines: array[int]) -> list[asyncio.TimerHandle]:
-        call_later, fire = self.loop.call_later, self.fired.append
-        return [
-            call_later((deadline - START_MS) / 1_000, fire, key)
-            for key, deadline in enumerate(deadlines)
-        ]
-
-    def cancel(self, handles: Sequence[asyncio.TimerHandle]) -> None:
-        for handle in handles:
-            handle.cancel()
-
-    def expire(self) -> int:
-        self.loop.now = (FAR_MS - START_MS) / 1_000
-        self.loop.call_soon(self.loop.stop)
-        self.loop.run_forever()  # one turn: all due run, then it stops
-        return len(self.fired)
-
-    def close(self) -> None:
-        self.loop.close()
-
-
-class Sched(Peer):
-    """The standard library's scheduler."""
-
-    name = "sched"
-    cancels_max = SCHED_CANCELS
-
-    def __init__(self) -> None:
-        self.now = START_MS
-        self.scheduler = sched.scheduler(lambda: self.now, lambda _: None)
-        self.fired: list[int] = []
-
-    def insert(self, deadlines: array[int]) -> list[sched.Event]:
-        enter, fire = self.scheduler.enterabs, self.fired.append
-        return [
-            enter(deadline, 0, fire, (key,)) for key, deadline in enumerate(deadlines)
-        ]
-
-    def cancel(self, handles: Sequence[sched.Event]) -> None:
-        for handle in handles:
-            self.scheduler.cancel(handle)
-
-    def expire(self) -> int:
-        self.now = FAR_MS
-        self.scheduler.run()
-        return len(self.fired)
-
-
-PEERS: tuple[type[Peer], ...] = (
-    SingleWheel,
-    BatchWheel,
-    Heapq,
-    Sorted,
-    Asyncio,
-    Sched,
-)
 
 LAZY = "lazy: the heap keeps the entry"
 NOTES = {
@@ -274,12 +76,17 @@ NOTES = {
     ("next_due", BASELINE): NO_INTS_NOTE,
     ("cancel", Heapq.name): LAZY,
     ("cancel", Asyncio.name): LAZY,
+    ("expire", Uvloop.name): "delays shrunk to less than a second of real time",
     ("cancel", Sched.name): f"O(n); {SCHED_CANCELS} of them",
 }
 
 
 def measure(
-    n: int, *, progress: Progress = lambda _: None, rounds: int | None = None
+    n: int,
+    *,
+    progress: Progress = lambda _: None,
+    rounds: int | None = None,
+    shape: str = UNIFORM,
 ) -> list[Row]:
     """Measure every peer at n timers.
 
@@ -287,16 +94,17 @@ def measure(
         n: how many timers are pending; 10,000 to 10,000,000 tell something.
         progress: called with a line of text before each step.
         rounds: how often each time is taken; by default fewer the larger n is.
+        shape: of the delays: UNIFORM or LOG_UNIFORM.
 
     Returns:
-        Rows of time, then rows of bytes, grouped under this n. `sched` is left out
-        beyond 10,000 timers, where its cancels would take hours.
+        Rows of time, then rows of bytes, grouped under this n. A peer is left out beyond
+        what it can hold in a time that anybody would wait for, or if it is not installed.
     """
     if rounds is None:
-        rounds = 7 if n <= 10_000 else 5 if n <= 100_000 else 3
-    group = f"wheel, {n:,} timers"
-    peers = [peer for peer in PEERS if peer is not Sched or n <= SCHED_TIMERS_MAX]
-    deadlines = deadlines_of(n)
+        rounds = 7 if n <= 10_000 else 5 if n <= 100_000 else 3 if n <= 1_000_000 else 1
+    group = f"wheel, {n:,} timers" + ("" if shape == UNIFORM else f", {shape}")
+    peers = [peer for peer in PEERS if n <= peer.timers_max and is_here(peer)]
+    deadlines = deadlines_of(n, shape)
     figures: dict[tuple[str, str], list[float]] = {}
     for turn in range(rounds):
         measured = _baseline_ns(deadlines)
@@ -315,17 +123,21 @@ def measure(
     for peer in peers:
         if peer is not BatchWheel:
             progress(f"{group}: {peer.name}, memory")
-            rows += _bytes(peer, n, group=group)
+            rows += _bytes(peer, n, group=group, shape=shape)
     return rows
 
 
-def deadlines_of(n: int) -> array[int]:
+def deadlines_of(n: int, shape: str = UNIFORM) -> array[int]:
     """Return the deadlines, in ms, that every peer gets, the same on every machine.
 
     An array, so that each read makes a new int, as computing a deadline does.
     """
     rng = random.Random(n)
-    return array("q", (START_MS + rng.randrange(1, HOUR_MS) for _ in range(n)))
+    if shape == UNIFORM:
+        return array("q", (START_MS + rng.randrange(1, HOUR_MS) for _ in range(n)))
+    decades = math.log(JUMP_MS)
+    delays = (int(math.exp(rng.random() * decades)) for _ in range(n))
+    return array("q", (START_MS + delay for delay in delays))
 
 
 def cpu_ns(operation: Callable[..., Result], *arguments: object) -> tuple[int, Result]:
@@ -361,6 +173,12 @@ def _times_ns(peer: type[Peer], deadlines: array[int]) -> Times:
         took, fired = cpu_ns(ours.expire)
         times[expire] = took / n
         assert fired == n, f"{peer.name} fired {fired} of {n} timers"
+    if peer.steps:
+        with closing(peer()) as ours:
+            ours.insert(deadlines)
+            took, fired = cpu_ns(ours.step)
+            times[STEP, peer.name] = took / n
+            assert fired == n, f"{peer.name} fired {fired} of {n} timers"
     return times
 
 
@@ -417,10 +235,7 @@ def _idle_calls_ns(deadlines: array[int]) -> Times:
 
 def _other_loads_ns(n: int) -> Times:
     """Measure the wheel with delays of every size, and where places are used again."""
-    rng = random.Random(n)
-    decades = math.log(JUMP_MS)
-    delays = (int(math.exp(rng.random() * decades)) for _ in range(n))
-    deadlines = array("q", (START_MS + delay for delay in delays))
+    deadlines = deadlines_of(n, LOG_UNIFORM)
     keys, out = array("q", range(n)), array("q", bytes(8 * n))
     wheel = TimerWheel(START_MS)
     handles = wheel.insert_many(deadlines, keys)
@@ -434,7 +249,7 @@ def _other_loads_ns(n: int) -> Times:
     }
 
 
-def _bytes(peer: type[Peer], n: int, *, group: str) -> list[Row]:
+def _bytes(peer: type[Peer], n: int, *, group: str, shape: str) -> list[Row]:
     if not os.path.exists("/proc/self/statm"):
         return []
     rows = [
@@ -442,28 +257,28 @@ def _bytes(peer: type[Peer], n: int, *, group: str) -> list[Row]:
             group,
             "bytes a timer",
             peer.name,
-            _in_a_child(resident_bytes_of, peer, n) / n,
+            _in_a_child(resident_bytes_of, peer, n, shape) / n,
             note="resident, handles not counted",
             unit="B",
         )
     ]
     if peer.cancels_max >= n:
-        kept = _in_a_child(resident_bytes_after_cancels_of, peer, n) / n
+        kept = _in_a_child(resident_bytes_after_cancels_of, peer, n, shape) / n
         rows.append(Row(group, "bytes kept by cancelled", peer.name, kept, unit="B"))
     return rows
 
 
 def _in_a_child(
-    count: Callable[[type[Peer], int], int], peer: type[Peer], n: int
+    count: Callable[[type[Peer], int, str], int], peer: type[Peer], n: int, shape: str
 ) -> int:
     # A fresh process: what an earlier load has freed would hide the growth.
     with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as pool:
-        return pool.submit(count, peer, n).result()
+        return pool.submit(count, peer, n, shape).result()
 
 
-def resident_bytes_of(peer: type[Peer], n: int) -> int:
+def resident_bytes_of(peer: type[Peer], n: int, shape: str) -> int:
     """Return by how much n pending timers make this process grow."""
-    deadlines = deadlines_of(n)
+    deadlines = deadlines_of(n, shape)
     with closing(peer()) as ours:
         before = resident_bytes()
         # Piecemeal, for a million handles given out and freed again leave holes.
@@ -472,9 +287,9 @@ def resident_bytes_of(peer: type[Peer], n: int) -> int:
         return resident_bytes() - before
 
 
-def resident_bytes_after_cancels_of(peer: type[Peer], n: int) -> int:
+def resident_bytes_after_cancels_of(peer: type[Peer], n: int, shape: str) -> int:
     """Return what is left of that growth when all have been cancelled, none expired."""
-    deadlines = deadlines_of(n)
+    deadlines = deadlines_of(n, shape)
     with closing(peer()) as ours:
         before = resident_bytes()
         ours.cancel(in_random_order(ours.insert(deadlines), most=n))
