@@ -20,7 +20,7 @@ CODE := $(wildcard wal timingwheel tests bench docs/examples setup.py)
 TYPED := $(wildcard wal timingwheel tests bench)
 COMPILED_FROM := setup.py $(wildcard timingwheel/*.pyx timingwheel/*/*.pyx wal/*.pyx bench/*.c)
 
-.PHONY: help setup run test test-long bench bench-smoke lint clean
+.PHONY: help setup run test test-long bench bench-full bench-smoke lint clean
 
 help: ## list these commands
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
@@ -41,6 +41,19 @@ test-long: $(VENV)/.has-test $(VENV)/.compiled ## run all tests, those of many m
 
 bench: $(VENV)/.has-bench $(VENV)/.compiled ## measure against baseline and peers, in one table
 	$(PY) -m bench
+
+# A file a group, so that an interrupted run goes on with the next group; all are moved to
+# the page's when the last is there. `make bench-full GROUPS="durable cron"` for some.
+GROUPS ?= wheel live durable recovery scale cron scheduler
+MEASURED := $(GROUPS:%=bench/out/full/%.json)
+
+bench-full: $(MEASURED) ## all sizes, for the page of benchmarks: about an hour
+	mkdir -p docs/benchmarks
+	mv $(MEASURED) docs/benchmarks/
+	$(PY) -m bench.page
+
+bench/out/full/%.json: | $(VENV)/.has-bench $(VENV)/.compiled
+	$(PY) -m bench --full --only $* --json $@
 
 bench-smoke: $(VENV)/.has-bench $(VENV)/.compiled ## the same in about a minute: does it run, not how fast
 	$(PY) -m bench --smoke

@@ -78,7 +78,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     interrupted = False
     try:
         asked.dir.mkdir(parents=True, exist_ok=True)
-        facts = about(asked.dir)
+        facts = about(asked.dir) | {"full": asked.full}
         total = sum(step.estimate_seconds for step in steps)
         print(*first_lines(facts, asked.dir), sep="\n")
         print(f"time        about {clock_text(total)} (minutes:seconds)\n", flush=True)
@@ -161,6 +161,7 @@ def _write(
     asked: argparse.Namespace, rows: list[Row], facts: dict[str, object]
 ) -> None:
     if asked.json is not None:
+        asked.json.parent.mkdir(parents=True, exist_ok=True)
         asked.json.write_text(as_json(rows, about=facts), encoding="utf-8")
         print(f"wrote {asked.json}")
     if asked.plot is not None:

@@ -43,7 +43,7 @@ from bench.stores import (
 )
 
 GROUP = "durable"
-CANCELS_A_ROUND_MAX = 16_384
+CANCELS_A_ROUND_MAX = 4_096
 _OPEN_SECONDS = 5.0
 _LOAD_SECONDS = 100e-6  # a timer, in all rivals together
 _RIVALS = 8.5

@@ -118,6 +118,8 @@ def _measure_lateness(size: Size, directory: Path, progress: Progress) -> list[R
                         peer,
                         figure,
                         unit=unit,
+                        # Who fires before the time is never late, and no rival.
+                        equal=not early,
                         foreign_cores=load.cores,
                     )
                 )

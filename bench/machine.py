@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import platform
+import time
 from pathlib import Path
 
 import timingwheel
@@ -13,6 +14,7 @@ from bench.disk import is_memory, kind_of
 def about(directory: Path) -> dict[str, object]:
     """Return what decides the figures; nothing in it names the machine."""
     return {
+        "date": time.strftime("%Y-%m-%d"),
         "compiled": timingwheel.COMPILED,
         "python": f"{platform.python_implementation()} {platform.python_version()}",
         "system": f"{platform.system()} {platform.release().partition('-')[0]}",

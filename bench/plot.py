@@ -28,6 +28,8 @@ COLOURS = {
     "heapq + dict": "#d55e00",
     "SortedList + dict": "#009e73",
     "asyncio call_later": "#cc79a7",
+    "uvloop call_later": "#56b4e9",
+    "APScheduler, memory": "#8c564b",
     "sched": "#b8860b",
 }
 _OTHER_COLOUR = "#777777"
@@ -103,8 +105,8 @@ def wheel_costs(rows: Sequence[Row]) -> str | None:
 
 
 def timers_of(group: str) -> int | None:
-    """Return how many timers a group's name speaks of, None if of none."""
-    found = re.search(r"([\d,]+) timers", group)
+    """Return how many timers a group of the wheel's has, uniform; None for others."""
+    found = re.fullmatch(r"wheel, ([\d,]+) timers", group)
     return int(found[1].replace(",", "")) if found else None
 
 
