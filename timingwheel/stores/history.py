@@ -213,10 +213,10 @@ class History:
     def has_job(self, job_id: JobId) -> bool:
         """Return whether an ended job is kept."""
         question = (
-            "SELECT EXISTS (SELECT 1 FROM jobs WHERE id = ?1) "
-            "OR EXISTS (SELECT 1 FROM runs WHERE job_id = ?1 AND plain)"
+            "SELECT EXISTS (SELECT 1 FROM jobs WHERE id = ?) "
+            "OR EXISTS (SELECT 1 FROM runs WHERE job_id = ? AND plain)"
         )
-        return bool(self._rows(question, [job_id])[0][0])
+        return bool(self._rows(question, [job_id, job_id])[0][0])
 
     def jobs(self, query: JobQuery) -> JobPage:
         """Return a page of ended jobs, newest first. A job with a live run is left out.

@@ -27,9 +27,9 @@ def _insert(table: str, columns: int, *, body: bool) -> str:
     values = [f"json_extract(value, '$[{place}]')" for place in range(columns)]
     if body:
         first, size = (f"json_extract(value, '$[{columns + at}]')" for at in (0, 1))
-        values.append(f"substr(?2, {first}, {size})")
+        values.append(f"substr(:bodies, {first}, {size})")
     into = ("INSERT OR REPLACE INTO", table, "SELECT", ", ".join(values))
-    return " ".join((*into, "FROM json_each(?1)"))
+    return " ".join((*into, "FROM json_each(:columns)"))
 
 
 _INSERT_RUNS: Final = _insert("runs", 11, body=True)
@@ -40,7 +40,7 @@ _INSERT_TAGS: Final = """
 INSERT OR REPLACE INTO run_tags
 SELECT tag.key, tag.value, json_extract(run.value, '$[1]'),
     json_extract(run.value, '$[0]'), json_extract(run.value, '$[2]')
-FROM json_each(?1) AS run, json_each(run.value, '$[3]') AS tag
+FROM json_each(:columns) AS run, json_each(run.value, '$[3]') AS tag
 """
 # The table of the revived is nearly empty, so looking through it costs nothing.
 _SETTLE_REVIVED: Final = """
@@ -107,19 +107,19 @@ def _take_in(connection: Connection, entries: Sequence[Entry], now_ns: int) -> N
         by_table.setdefault(_TABLE_OF[entry.kind], []).append(entry)
     if runs := by_table.get("runs"):
         rows, tags = run_rows(runs)
-        connection.execute(_INSERT_RUNS, rows)
+        connection.execute(_INSERT_RUNS, rows._asdict())
         if tags:
-            connection.execute(_INSERT_TAGS, (tags,))
+            connection.execute(_INSERT_TAGS, {"columns": tags})
         connection.execute(_SETTLE_REVIVED)
     if attempts := by_table.get("attempts"):
         rows = attempt_rows([entry.body for entry in attempts])
-        connection.execute(_INSERT_ATTEMPTS, rows)
+        connection.execute(_INSERT_ATTEMPTS, rows._asdict())
     if jobs := by_table.get("jobs"):
         rows = job_rows([entry.body for entry in jobs], now_ns)
-        connection.execute(_INSERT_JOBS, rows)
+        connection.execute(_INSERT_JOBS, rows._asdict())
     if skips := by_table.get("skips"):
         rows = skip_rows([entry.body for entry in skips])
-        connection.execute(_INSERT_SKIPS, (rows.columns,))
+        connection.execute(_INSERT_SKIPS, {"columns": rows.columns})
 
 
 def _take_back(connection: Connection, entry: Entry) -> None:
