@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parent.parent
-TWINS = ("timingwheel/_wheel", "timingwheel/engine/_table", "wal/_codec")
+TWINS = ("timingwheel/_wheel", "timingwheel/engine/_table", "wal/_codec", "wal/_plan")
 ASK = "import timingwheel; print(timingwheel.COMPILED, timingwheel.__file__)"
 
 pytestmark = pytest.mark.skipif(
