@@ -35,7 +35,8 @@ from timingwheel.engine.engine import TimerEngine
 
 GROUP = "live"
 RATE = 500
-_LEAD_SECONDS = 0.5
+_MAKING_SECONDS = 4e-4
+"""What a durable timer may take to be made: all are, before the first is due."""
 _DUE = struct.Struct("<q")
 _UVLOOP = Kind("uvloop", modules=("uvloop",), install="pip install uvloop")
 Lags = Callable[[Sequence[float]], list[float]]
@@ -72,7 +73,7 @@ def steps(size: Size, directory: Path) -> list[Step]:
         Step(
             GROUP,
             f"lateness of {RATE} timers a second",
-            4.0 * (size.seconds + 2),
+            4 * (size.seconds * (1 + RATE * _MAKING_SECONDS) + 1),
             partial(_measure_lateness, size, directory),
         ),
         Step(
@@ -87,9 +88,9 @@ def steps(size: Size, directory: Path) -> list[Step]:
 def _measure_lateness(size: Size, directory: Path, progress: Progress) -> list[Row]:
     group = f"{GROUP}, {RATE} timers a second"
     rng = random.Random(1)
-    delays = [
-        _LEAD_SECONDS + rng.uniform(0, size.seconds) for _ in range(RATE * size.seconds)
-    ]
+    count = RATE * size.seconds
+    first = 0.5 + count * _MAKING_SECONDS
+    delays = [first + rng.uniform(0, size.seconds) for _ in range(count)]
     rows: list[Row] = []
     with work_directory(directory) as place:
         rivals: list[tuple[str, str, Lags]] = [
@@ -138,7 +139,7 @@ def _of_engine(path: Path | str, delays: Sequence[float]) -> list[float]:
 
     with TimerEngine(path, handler, workers=1) as engine:
         now_ns = time.time_ns()
-        for delay in delays:  # few enough to be made before the first is due
+        for delay in delays:
             due_ns = now_ns + int(delay * 1e9)
             payload = _DUE.pack(due_ns)
             engine.schedule_at(due_ns, payload)
