@@ -326,7 +326,7 @@ def _measure_beside(
 
 
 def _latency_rows(
-    group: str, when: str, latencies_ms: Sequence[float], foreign_cores: float | None
+    group: str, when: str, latencies_ms: Sequence[float], foreign_cores: float
 ) -> list[Row]:
     return [
         PairedRow(
