@@ -102,3 +102,12 @@ class Fdatasync(Sustained):
         os.fdatasync(self._handle)
         self._offset += len(self._data)
         return self._timers
+
+
+def forget(directory: Path) -> None:
+    """Drop a directory's files from the page cache, so that the disk is read."""
+    os.sync()
+    for path in directory.rglob("*"):
+        if path.is_file():
+            with open(path, "rb") as file:
+                os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)

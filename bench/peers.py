@@ -231,6 +231,13 @@ class Connections:
 
     def ask(self, request: bytes, lines: int) -> bytes:
         """Send a request; return the reply, which is so many lines long."""
+        return self._ask(request, lambda reply: reply.count(b"\n") >= lines)
+
+    def ask_sized(self, request: bytes, size_bytes: int) -> bytes:
+        """Send a request; return the reply, which has so many bytes."""
+        return self._ask(request, lambda reply: len(reply) >= size_bytes)
+
+    def _ask(self, request: bytes, is_whole: Callable[[bytes], bool]) -> bytes:
         # A list's append and pop are atomic, so no lock is needed.
         try:
             connection = self._free.pop()
@@ -238,7 +245,7 @@ class Connections:
             connection = self._connect()
         connection.sendall(request)
         reply = connection.recv(1 << 16)
-        while reply.count(b"\n") < lines:
+        while not is_whole(reply):
             piece = connection.recv(1 << 16)
             if not piece:
                 raise ConnectionError(f"the server hung up after {reply!r}")

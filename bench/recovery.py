@@ -16,15 +16,19 @@ import os
 import shutil
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, closing
 from dataclasses import dataclass
 from functools import partial
 from itertools import count
 from pathlib import Path
 
-from bench.disk import Fdatasync, work_directory
+from bench import beanstalk, redis
+from bench.disk import Fdatasync, forget, work_directory
+from bench.peers import LEFT_OUT, Kind, PeerError
 from bench.progress import Step
+from bench.recovery_peers import BeanstalkOpen, RedisFire, RedisOpen
+from bench.redis import ALWAYS, EVERYSEC
 from bench.rounds import (
     BASELINE,
     OURS,
@@ -38,7 +42,7 @@ from bench.sqlite import FULL, NORMAL, SqliteTimers
 from bench.stores import DELAYS, PAYLOADS, SqliteStore, load_steps
 from timingwheel.engine.dispatcher import QUEUE_MAX
 from timingwheel.engine.engine import TimerEngine
-from timingwheel.engine.records import timer_acknowledged, timer_fired
+from timingwheel.engine.records import timers_acknowledged, timers_fired
 from wal.bodies import encode_records
 from wal.filesystem import FileSystem, opened
 from wal.frame import frame_bytes
@@ -87,13 +91,14 @@ class ReadBack(Case):
     peer = BASELINE
 
     def __init__(self, directory: Path, suffix: str) -> None:
+        self._directory = directory
         self._files = FileSystem(directory)
         self._names = [name for name in self._files.names() if name.endswith(suffix)]
         total = sum((directory / name).stat().st_size for name in self._names)
         self.note = f"reads {total / (1 << 20):,.0f} MiB"
 
     def prepare(self) -> None:
-        forget(self._files)
+        forget(self._directory)
 
     def run(self) -> float:
         start = time.perf_counter()
@@ -115,7 +120,7 @@ class Open(Case):
         self._timers = timers
 
     def prepare(self) -> None:
-        forget(FileSystem(self._directory))
+        forget(self._directory)
 
     def run(self) -> float:
         start = time.perf_counter()
@@ -140,7 +145,7 @@ class SqliteOpen(Case):
         self._timers = timers
 
     def prepare(self) -> None:
-        forget(FileSystem(self._directory))
+        forget(self._directory)
 
     def run(self) -> float:
         start = time.perf_counter()
@@ -243,11 +248,12 @@ class FireWrites(Case):
 
     def __init__(self, directory: Path, timers: int) -> None:
         step = min(timers, QUEUE_MAX)
-        events = [timer_fired(0, 1), timer_acknowledged(0)]
+        ids = range(step)
+        events = [timers_fired(ids, 1), timers_acknowledged(ids)]
         self._timers = timers
         self._disk = Fdatasync(
             directory,
-            size_bytes=frame_bytes(len(encode_records(events * step))),
+            size_bytes=frame_bytes(len(encode_records(events))),
             timers=step,
         )
         self.note = self._disk.note
@@ -303,6 +309,15 @@ def measure_opens(
         SqliteStore(place / "sqlite", timers).close()
         peer = SqliteOpen(place / "sqlite", timers)
         log, snapshot = place / "log", place / "snapshot"
+        servers = {
+            "from the log": [
+                *_server(redis.KIND, RedisOpen, place / "aof", timers, snapshot=False),
+                *_server(beanstalk.KIND, BeanstalkOpen, place / "binlog", timers),
+            ],
+            "from a snapshot": [
+                *_server(redis.KIND, RedisOpen, place / "rdb", timers, snapshot=True)
+            ],
+        }
         rows = [
             row
             for name, store, suffix in (
@@ -311,7 +326,7 @@ def measure_opens(
             )
             for row in interleave(
                 ReadBack(store, suffix),
-                [Open(store, timers), peer],
+                [Open(store, timers), peer, *servers[name]],
                 group=group,
                 name=f"open {name}",
                 rounds=size.rounds,
@@ -345,6 +360,8 @@ def measure_fires(
                 Fire(place / "ours", timers),
                 SqliteFire(place / "full", timers, FULL),
                 SqliteFire(place / "normal", timers, NORMAL),
+                *_server(redis.KIND, RedisFire, place / "always", timers, ALWAYS),
+                *_server(redis.KIND, RedisFire, place / "everysec", timers, EVERYSEC),
             )
         ]
         return interleave(
@@ -357,6 +374,18 @@ def measure_fires(
             unit=SECONDS,
             progress=progress,
         )
+
+
+def _server(
+    kind: Kind, make: Callable[..., Case], *args: object, **options: object
+) -> Iterator[Case]:
+    """Yield a case with a server's files, if that server is to be had."""
+    if not kind.is_here():
+        return
+    try:
+        yield make(*args, **options)
+    except PeerError as error:
+        LEFT_OUT[kind.name] = str(error)
 
 
 def fill(directory: Path, timers: int) -> None:
@@ -372,14 +401,6 @@ def take_snapshot(directory: Path) -> None:
     """Add a snapshot of all its timers to a store."""
     with TimerEngine(directory, _ignore, autostart=False) as engine:
         engine.snapshot()
-
-
-def forget(files: FileSystem) -> None:
-    """Drop a directory's files from the page cache, so that the disk is read."""
-    os.sync()
-    for name in files.names():
-        with opened(files, name) as handle:
-            files.forget_cache(handle)
 
 
 def _ignore(_timer_id: int, _payload: bytes) -> None:

@@ -33,21 +33,28 @@ def command(*words: bytes) -> bytes:
     )
 
 
+def transaction(*commands: bytes) -> bytes:
+    """Return what carries out commands all or none; its reply has 3 lines and more."""
+    return b"".join([_BEGIN, *commands, _EXEC])
+
+
 class RedisServer:
     """A server with an append-only file in a directory, made.
 
     Args:
         directory: of its data.
         fsync: ALWAYS or EVERYSEC.
+        snapshot: it has no such file, and loads what `RedisStore.save` has left.
     """
 
-    def __init__(self, directory: Path, fsync: str) -> None:
+    def __init__(self, directory: Path, fsync: str, *, snapshot: bool = False) -> None:
         directory.mkdir(exist_ok=True)
+        append_only = "no" if snapshot else "yes"
         self.server = Server(
             [
                 "redis-server",
                 *("--port", "0", "--unixsocket", "{socket}", "--daemonize", "no"),
-                *("--appendonly", "yes", "--appendfsync", fsync, "--save", ""),
+                *("--appendonly", append_only, "--appendfsync", fsync, "--save", ""),
                 *("--auto-aof-rewrite-percentage", "0"),
             ],
             directory,
@@ -98,13 +105,8 @@ class RedisStore:
     def cancel(self, timer_id: int) -> bool:
         key = b"%d" % timer_id
         reply = self._transact(
-            b"".join(
-                [
-                    _BEGIN,
-                    command(b"ZREM", b"due", key),
-                    command(b"HDEL", b"payload", key),
-                    _EXEC,
-                ]
+            transaction(
+                command(b"ZREM", b"due", key), command(b"HDEL", b"payload", key)
             )
         )
         return reply.endswith(b":1\r\n:1\r\n")
@@ -126,12 +128,39 @@ class RedisStore:
             key = b"%d" % timer_id
             dues += [b"%.3f" % (now + self._next_delay()), key]
             payloads += [key, PAYLOAD]
-        return b"".join([_BEGIN, command(*dues), command(*payloads), _EXEC])
+        return transaction(command(*dues), command(*payloads))
 
     def next_request(self) -> tuple[int, bytes]:
         """Return a new id and what makes a timer of it."""
         timer_id = self._next_id()
         return timer_id, self.request([timer_id])
+
+    def take_due(self, size: int) -> list[tuple[bytes, bytes]]:
+        """Return the ids and payloads of so many timers that are due first."""
+        request = command(b"ZRANGE", b"due", b"0", b"%d" % (size - 1))
+        ids = self._connections.ask(request, 1 + 2 * size).split(b"\r\n")[2::2]
+        head, each = len(b"*%d\r\n" % size), len(b"$%d\r\n" % len(PAYLOAD))
+        step = each + len(PAYLOAD) + 2
+        reply = self._connections.ask_sized(
+            command(b"HMGET", b"payload", *ids), head + size * step
+        )
+        starts = range(head + each, len(reply), step)
+        payloads = [reply[start : start + len(PAYLOAD)] for start in starts]
+        return list(zip(ids, payloads, strict=True))
+
+    def remove_many(self, ids: list[bytes]) -> None:
+        """Remove timers, all or none."""
+        due, payload = (
+            command(b"ZREM", b"due", *ids),
+            command(b"HDEL", b"payload", *ids),
+        )
+        reply = self._connections.ask(transaction(due, payload), _REPLY_LINES)
+        assert reply.endswith((b":%d\r\n" % len(ids)) * 2), reply
+
+    def save(self) -> None:
+        """Write a snapshot of all."""
+        reply = self._connections.ask(command(b"SAVE"), 1)
+        assert reply == b"+OK\r\n", reply
 
     def _transact(self, request: bytes) -> bytes:
         reply = self._connections.ask(request, _REPLY_LINES)

@@ -20,9 +20,8 @@ from multiprocessing import get_context
 from pathlib import Path
 from typing import Any, TypeVar
 
-from bench.disk import work_directory
+from bench.disk import forget, work_directory
 from bench.progress import Step
-from bench.recovery import forget
 from bench.rounds import OURS, SECONDS, ForeignLoad, PairedRow, Progress
 from bench.row import Row
 from bench.schedulers import (
@@ -39,7 +38,6 @@ from bench.stores import load_steps
 from bench.wheel import resident_bytes
 from timingwheel.jobs.triggers import At
 from timingwheel.stores.embedded import EmbeddedStore
-from wal.filesystem import FileSystem
 
 _NEVER_BYTES = 1 << 40
 _FILL_SECONDS = 70e-6
@@ -160,7 +158,7 @@ def reopen(directory: Path, jobs: int) -> tuple[float, int]:
     Returns:
         The seconds it took, and by how much the process has grown.
     """
-    forget(FileSystem(directory))
+    forget(directory)
     before = resident_bytes()
     gc.freeze()
     start = time.perf_counter()

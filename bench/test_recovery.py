@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
 
 import pytest
 from pytest_benchmark.fixture import BenchmarkFixture
 
+from bench import beanstalk, redis
+from bench.peers import LEFT_OUT, Kind
 from bench.recovery import Fire, Open, fill, take_snapshot
+from bench.recovery_peers import BeanstalkOpen, RedisFire, RedisOpen
+from bench.rounds import Case
 
 TIMERS = 2_000
 ROUNDS = 3
@@ -33,3 +38,23 @@ def test_fire(benchmark: BenchmarkFixture, tmp_path: Path) -> None:
         took = benchmark.pedantic(firing.run, setup=firing.prepare, rounds=ROUNDS)
 
     assert took > 0
+
+
+@pytest.mark.parametrize(
+    ("kind", "make"),
+    [
+        (redis.KIND, lambda at: RedisOpen(at, TIMERS, snapshot=False)),
+        (redis.KIND, lambda at: RedisOpen(at, TIMERS, snapshot=True)),
+        (redis.KIND, lambda at: RedisFire(at, TIMERS, redis.ALWAYS)),
+        (beanstalk.KIND, lambda at: BeanstalkOpen(at, TIMERS)),
+    ],
+)
+def test_a_server_has_all_its_timers(
+    kind: Kind, make: Callable[[Path], Case], tmp_path: Path
+) -> None:
+    if not kind.is_here():
+        pytest.skip(LEFT_OUT[kind.name])
+    with closing(make(tmp_path / "server")) as case:
+        for _ in range(2):  # a round leaves nothing that the next one would trip over
+            case.prepare()
+            assert case.run() > 0
