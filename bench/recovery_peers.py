@@ -20,6 +20,8 @@ from bench.stores import load_steps
 
 BATCH = 1_000
 _POLL_SECONDS = 0.002
+_STATS_LINES = 8
+"""Of `stats`: the counts of jobs are in the first."""
 
 
 class RedisOpen(Case):
@@ -56,7 +58,7 @@ class RedisOpen(Case):
 
 
 class BeanstalkOpen(Case):
-    """Starts a server, which reads its binlog before it answers.
+    """Starts a server, which listens at once, and answers when it has read its log.
 
     Args:
         directory: for its log, made; empty.
@@ -67,6 +69,7 @@ class BeanstalkOpen(Case):
 
     def __init__(self, directory: Path, timers: int) -> None:
         self._directory = directory
+        self._timers = timers
         BeanstalkStore(directory, timers).close()
 
     def prepare(self) -> None:
@@ -74,8 +77,12 @@ class BeanstalkOpen(Case):
 
     def run(self) -> float:
         start = time.perf_counter()
-        with closing(BeanstalkServer(self._directory, ALWAYS_MS)):
-            return time.perf_counter() - start
+        server = BeanstalkServer(self._directory, ALWAYS_MS)
+        with closing(server), closing(Connections(server.server.connect)) as asked:
+            reply = asked.ask(b"stats\r\n", _STATS_LINES)
+            took = time.perf_counter() - start
+        assert b"\ncurrent-jobs-delayed: %d\n" % self._timers in reply, reply
+        return took
 
 
 class RedisFire(Case):
