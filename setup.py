@@ -14,6 +14,7 @@ from setuptools.errors import CompileError, ExecError, PlatformError
 
 COMPILED_BODIES = [
     Extension("timingwheel._wheel", ["timingwheel/_wheel.pyx"]),
+    Extension("timingwheel.engine._lane", ["timingwheel/engine/_lane.pyx"]),
     Extension("timingwheel.engine._table", ["timingwheel/engine/_table.pyx"]),
     Extension("wal._codec", ["wal/_codec.pyx"]),
     Extension("wal._plan", ["wal/_plan.pyx"]),

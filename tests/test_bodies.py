@@ -84,7 +84,13 @@ def test_something_else_that_is_missing_is_not_taken_for_a_wheel_not_built() -> 
 @needs_the_compiled_wheel
 @pytest.mark.parametrize(
     "module",
-    ["timingwheel._wheel", "timingwheel.engine._table", "wal._codec", "wal._plan"],
+    [
+        "timingwheel._wheel",
+        "timingwheel.engine._lane",
+        "timingwheel.engine._table",
+        "wal._codec",
+        "wal._plan",
+    ],
 )
 def test_the_package_is_compiled_only_if_all_of_it_is(module: str) -> None:
     missing = FINDER.format(error='ModuleNotFoundError("no", name=name)')

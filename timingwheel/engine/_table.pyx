@@ -223,6 +223,22 @@ cdef class TimerTable:
         self._insert(&row, PyBytes_AS_STRING(payload), PyBytes_GET_SIZE(payload))
         return slot
 
+    def insert_record(self, int64_t timer_id, bytes data not None, Py_ssize_t at=0):
+        """Do as `insert` for a new timer, by its TimerScheduled record."""
+        cdef const char* record = PyBytes_AS_STRING(data) + at
+        cdef Py_ssize_t size = PyBytes_GET_SIZE(data) - at
+        cdef TimerRow row
+        if at < 0 or size < SCHEDULED_BYTES:
+            raise ValueError(f"no TimerScheduled record in {size} bytes from {at}")
+        row.timer_id = row.last_lsn = timer_id
+        row.base = <uint8_t> record[1]
+        row.deadline_ns = table_get64(record + 2)
+        row.attempt, row.state = 0, STATE_WAITING
+        cdef object slot = self.made if self.first_free == NONE else self.first_free
+        self._reserve(1)
+        self._insert(&row, record + SCHEDULED_BYTES, size - SCHEDULED_BYTES)
+        return slot
+
     def remove(self, int64_t timer_id):
         """Free the row of a timer; its payload is dropped at once. Cost: O(1)."""
         cdef uint64_t at

@@ -163,6 +163,11 @@ class AsyncTimerEngine:
 
     async def schedule(self, delay: float, payload: bytes = b"") -> TimerId:
         """Make a timer; when this returns it survives. As TimerEngine.schedule."""
+        if not self._closing:
+            lsn = self._timers.lane.schedule(delay, payload)
+            if lsn:
+                await self._commits.wait(lsn)
+                return TimerId(lsn)
         return await self._add(lambda timers: timers.schedule(delay, payload))
 
     async def schedule_at(self, wall_ns: int, payload: bytes = b"") -> TimerId:
@@ -173,6 +178,12 @@ class AsyncTimerEngine:
         self, delays: Sequence[float], payloads: Sequence[bytes]
     ) -> range:
         """Make many timers with one commit. As TimerEngine.schedule_many."""
+        if not self._closing:
+            first = self._timers.lane.schedule_many(delays, payloads)
+            if first:
+                ids = range(first, first + len(delays))
+                await self._commits.wait(ids[-1])
+                return ids
         return await self._add(lambda timers: timers.schedule_many(delays, payloads))
 
     async def reschedule(self, timer_id: int, delay: float) -> bool:

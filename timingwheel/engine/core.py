@@ -112,7 +112,8 @@ class EngineCore:
         self._passed = threading.Condition(self.lock)
         self._queued: deque[None] = deque()
         """One for each request that waits for the lock."""
-        self._letting_pass = 0
+        self.letting_pass = 0
+        """How many threads wait until somebody has had the lock."""
         self.replayed_bytes = 0
         self.applied_lsn = 0
         """Of the last record applied. A commit that another leads can make records
@@ -123,8 +124,10 @@ class EngineCore:
         self._log = log
         self._owner = owner
         self._clock = clock
-        self._wake_at_ns: int | None = _AWAKE
-        self._closed: str | None = None
+        self.wake_at_ns: int | None = _AWAKE
+        """When the tick thread will look again; None: not before it is woken."""
+        self.closed: str | None = None
+        """Why nothing may be asked any more, None while it may."""
         self.state = EngineState(
             owner.apply,
             reach_lsn=log.snapshot.reach_lsn if log.snapshot is not None else 0,
@@ -182,9 +185,13 @@ class EngineCore:
                 self._append(events, urgent=urgent)
             return self._log.appended_lsn
         finally:
-            if self._letting_pass:
-                self._passed.notify()
-            self.lock.release()
+            self.release()
+
+    def release(self) -> None:
+        """Release the lock after a request, and let those go on who waited for one."""
+        if self.letting_pass:
+            self._passed.notify()
+        self.lock.release()
 
     def make_room(self, *, urgent: bool) -> None:
         """Wait until the log has a segment; raises as `submit`."""
@@ -228,9 +235,9 @@ class EngineCore:
         if self._queued:
             # A thread that frees a lock gets it again before the woken one has run, so
             # it has to wait until somebody has passed; they may all have by now.
-            self._letting_pass += 1
+            self.letting_pass += 1
             self._passed.wait(LET_PASS_SECONDS)
-            self._letting_pass -= 1
+            self.letting_pass -= 1
 
     def transact(
         self, decide: Callable[[int], list[bytes]], *, urgent: bool = False
@@ -333,11 +340,11 @@ class EngineCore:
         due_ns = self.state.next_due_ns()
         if due_ns is None or (until_ns is not None and until_ns < due_ns):
             due_ns = until_ns
-        self._wake_at_ns = due_ns
+        self.wake_at_ns = due_ns
         try:
-            self._clock.wait(self.wake, self._wake_at_ns)
+            self._clock.wait(self.wake, self.wake_at_ns)
         finally:
-            self._wake_at_ns = _AWAKE
+            self.wake_at_ns = _AWAKE
 
     def wait_for_space(self) -> None:
         """Wait a second, or less if woken: the disk is full and may not be by then."""
@@ -361,7 +368,7 @@ class EngineCore:
         """
         timeline = self.state.timeline
         handle = timeline.insert(base, deadline_ns, ~token)
-        self._wake_if_earlier(timeline.due_ns(base, deadline_ns))
+        self.wake_if_earlier(timeline.due_ns(base, deadline_ns))
         return handle
 
     def disarm(
@@ -406,8 +413,8 @@ class EngineCore:
             EngineClosedError: it is closed, or this is a forked child.
             EngineFailedError: the disk failed.
         """
-        if self._closed is not None:
-            raise EngineClosedError(self._closed)
+        if self.closed is not None:
+            raise EngineClosedError(self.closed)
         failure = self._log.failure
         if failure is not None:
             raise EngineFailedError(_FAILED) from failure
@@ -415,7 +422,7 @@ class EngineCore:
     @property
     def forked(self) -> bool:
         """Whether this is the child of a fork, and the engine its parent's."""
-        return self._closed is _FORKED
+        return self.closed is _FORKED
 
     def check(self) -> None:
         """Assert the invariants. For tests."""
@@ -479,15 +486,15 @@ class EngineCore:
             self._append([clock_stepped(state.steps_ns + back_ns)], urgent=True)
             last_wall_ns = reading.wall_ns
         self.applied_lsn = log.appended_lsn
-        state.begin(reading, last_wall_ns=last_wall_ns, on_insert=self._wake_if_earlier)
+        state.begin(reading, last_wall_ns=last_wall_ns, on_insert=self.wake_if_earlier)
         log.commit(log.appended_lsn)
 
     def _in_engine_words(
         self, error: LogFailedError | LogClosedError
     ) -> TimingWheelError:
         """Return what the log refused as an error of the engine."""
-        if self._closed is not None:
-            return EngineClosedError(self._closed)
+        if self.closed is not None:
+            return EngineClosedError(self.closed)
         if isinstance(error, LogFailedError):
             return EngineFailedError(_FAILED)
         return EngineClosedError(CLOSED)
@@ -508,13 +515,13 @@ class EngineCore:
 
     # -- the tick, inside ---------------------------------------------------------------
 
-    def _wake_if_earlier(self, due_ns: int) -> None:
+    def wake_if_earlier(self, due_ns: int) -> None:
         """Wake the tick thread if this timer comes before the one it waits for."""
-        wake_at_ns = self._wake_at_ns
+        wake_at_ns = self.wake_at_ns
         if wake_at_ns == _AWAKE:
             return
         if wake_at_ns is None or due_ns < wake_at_ns:
-            self._wake_at_ns = due_ns
+            self.wake_at_ns = due_ns
             self.wake.notify_all()
 
     def _tick(self, limit: int) -> tuple[Due, bool]:
@@ -553,7 +560,7 @@ class EngineCore:
     def close(self) -> None:
         """Close the log and refuse all that comes. Idempotent."""
         with self.lock:
-            if self._closed is not None:
+            if self.closed is not None:
                 return
             if self._log.failure is None:
                 # A step that no tick has seen yet would move delays over the restart.
@@ -561,7 +568,7 @@ class EngineCore:
                 with contextlib.suppress(RoomNeededError):
                     if events:
                         self._append(events, urgent=True)
-            self._closed = CLOSED
+            self.closed = CLOSED
         _open_cores.discard(self)
         self._log.close()
 
@@ -571,8 +578,8 @@ class EngineCore:
         self.lock = threading.Lock()
         self.wake = threading.Condition(self.lock)
         self._passed = threading.Condition(self.lock)
-        self._letting_pass = 0
-        self._closed = _FORKED
+        self.letting_pass = 0
+        self.closed = _FORKED
 
 
 _AWAKE: Final = -1

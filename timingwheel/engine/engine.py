@@ -118,6 +118,9 @@ class TimerEngine:
         )
         self._core = self._timers.core
         self._log = self._core.log
+        self._lane = self._timers.lane
+        self._waits = durability == "durable"
+        """Whether a reply to who adds work waits for the disk."""
         self._closing = False
         self._dispatcher = Dispatcher(
             self._deliver,
@@ -177,9 +180,14 @@ class TimerEngine:
 
         Cost: O(1), and one write and sync that all callers of the moment share.
         """
-        self._admit()
-        timer_id, lsn = self._timers.schedule(delay, payload)
-        self._core.commit(lsn)
+        lsn = 0 if self._closing else self._lane.schedule(delay, payload)
+        if lsn:
+            timer_id = TimerId(lsn)
+        else:
+            self._admit()
+            timer_id, lsn = self._timers.schedule(delay, payload)
+        if self._waits:
+            self._core.commit(lsn)
         return timer_id
 
     def schedule_at(self, wall_ns: int, payload: bytes = b"") -> TimerId:
@@ -214,9 +222,15 @@ class TimerEngine:
             BatchTooLargeError: split it.
             ArgumentError: naming the place, as in `delays[7]`; and as `schedule`.
         """
-        self._admit()
-        ids, lsn = self._timers.schedule_many(delays, payloads)
-        self._core.commit(lsn)
+        first = 0 if self._closing else self._lane.schedule_many(delays, payloads)
+        if first:
+            ids = range(first, first + len(delays))
+            lsn = ids[-1]
+        else:
+            self._admit()
+            ids, lsn = self._timers.schedule_many(delays, payloads)
+        if self._waits:
+            self._core.commit(lsn)
         return ids
 
     def reschedule(self, timer_id: int, delay: float) -> bool:

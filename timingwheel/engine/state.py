@@ -20,7 +20,6 @@ from timingwheel.engine.records import (
     MANY_FIRED,
     MANY_IDS,
     RESCHEDULED,
-    SCHEDULED,
     STEPPED,
     Base,
     Kind,
@@ -183,14 +182,7 @@ class EngineState:
     def _apply_scheduled(self, lsn: int, record: bytes) -> None:
         if lsn <= self._reach_lsn and self.table.slot(lsn) is not None:
             return  # the snapshot has it, perhaps in a newer state
-        _, base, deadline_ns = SCHEDULED.unpack_from(record)
-        slot = self.table.insert(
-            lsn,
-            last_lsn=lsn,
-            deadline_ns=deadline_ns,
-            base=base,
-            payload=record[SCHEDULED.size :],
-        )
+        slot = self.table.insert_record(lsn, record)
         if self._timeline is not None:
             self._put_in_wheel(slot, lsn)
 

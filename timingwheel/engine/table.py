@@ -130,6 +130,23 @@ class TimerTable:
         self._slots[timer_id] = slot
         return slot
 
+    def insert_record(self, timer_id: int, data: bytes, at: int = 0) -> int:
+        """Do as `insert` for a new timer, by its TimerScheduled record.
+
+        Args:
+            timer_id: the LSN of the record.
+            data: ends with the record.
+            at: the byte where it begins.
+        """
+        _, base, deadline_ns = SCHEDULED.unpack_from(data, at)
+        return self.insert(
+            timer_id,
+            last_lsn=timer_id,
+            deadline_ns=deadline_ns,
+            base=base,
+            payload=data[at + SCHEDULED.size :],
+        )
+
     def remove(self, timer_id: int) -> None:
         """Free the row of a timer; its payload is dropped at once. Cost: O(1)."""
         slot = self._slots.pop(timer_id)

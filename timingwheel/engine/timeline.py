@@ -50,6 +50,10 @@ class Timeline:
     Invariants: elapsed time never goes back; a timer is in one wheel, or in the map of
     passed wall timers, or in neither.
 
+    Attributes:
+        elapsed_wheel: delays, by elapsed time.
+        elapsed_ahead_ns: elapsed time less the monotonic clock; never changes.
+
     Args:
         reading: the clocks now.
         steps_ns: sum of all steps of the wall clock so far.
@@ -65,10 +69,10 @@ class Timeline:
         start_elapsed_ns: int,
         start_wall_ns: int,
     ) -> None:
-        self._elapsed = TimerWheel(start_elapsed_ns >> TICK_BITS)
+        self.elapsed_wheel = TimerWheel(start_elapsed_ns >> TICK_BITS)
         self._wall = TimerWheel(start_wall_ns >> TICK_BITS)
         self._passed: SortedDict[tuple[int, int], None] = SortedDict()
-        self._elapsed_ahead_ns = reading.wall_ns - steps_ns - reading.monotonic_ns
+        self.elapsed_ahead_ns = reading.wall_ns - steps_ns - reading.monotonic_ns
         self._wall_ahead_ns = reading.wall_ns - reading.monotonic_ns
         self._wall_first = False
 
@@ -76,7 +80,7 @@ class Timeline:
 
     def elapsed_ns(self, monotonic_ns: int) -> int:
         """Return elapsed time at a moment of the monotonic clock."""
-        return monotonic_ns + self._elapsed_ahead_ns
+        return monotonic_ns + self.elapsed_ahead_ns
 
     def now(self, reading: Reading) -> Now:
         """Return the present on all scales."""
@@ -101,7 +105,7 @@ class Timeline:
         """Add a timer and return its handle. Cost: O(1), O(log n) for a passed one."""
         tick = tick_of_deadline(deadline_ns)
         if base == Base.ELAPSED:
-            return self._elapsed.insert(tick, key)
+            return self.elapsed_wheel.insert(tick, key)
         if self.is_passed(base, tick):
             self._passed[deadline_ns, key] = None
             return PASSED_HANDLE
@@ -119,14 +123,14 @@ class Timeline:
             ticks: deadlines, rounded up; none of them `is_passed`.
             keys: one for each.
         """
-        wheel = self._elapsed if base == Base.ELAPSED else self._wall
+        wheel = self.elapsed_wheel if base == Base.ELAPSED else self._wall
         return wheel.insert_many(ticks, keys)
 
     def cancel(self, base: int, handle: int, *, deadline_ns: int, key: int) -> bool:
         """Take a timer out; False if it is not in any more."""
         if handle == PASSED_HANDLE:
             return self._passed.pop((deadline_ns, key), self) is None
-        wheel = self._elapsed if base == Base.ELAPSED else self._wall
+        wheel = self.elapsed_wheel if base == Base.ELAPSED else self._wall
         return wheel.cancel(handle)
 
     def advance(self, now: Now, limit: int) -> tuple[list[int], list[int]]:
@@ -145,7 +149,7 @@ class Timeline:
             if left <= 0:
                 break
             if base == Base.ELAPSED:
-                elapsed = self._elapsed.advance(now.elapsed_ns >> TICK_BITS, left)
+                elapsed = self.elapsed_wheel.advance(now.elapsed_ns >> TICK_BITS, left)
             else:
                 wall = self._take_passed(now.wall_ns, left)
                 left -= len(wall)
@@ -159,9 +163,9 @@ class Timeline:
         A lower bound: what is due is never due before it.
         """
         due: list[int] = []
-        tick = self._elapsed.next_due()
+        tick = self.elapsed_wheel.next_due()
         if tick is not None:
-            due.append((tick << TICK_BITS) - self._elapsed_ahead_ns)
+            due.append((tick << TICK_BITS) - self.elapsed_ahead_ns)
         tick = self._wall.next_due()
         if tick is not None:
             due.append((tick << TICK_BITS) - self._wall_ahead_ns)
@@ -175,15 +179,15 @@ class Timeline:
 
     def tick_due_ns(self, base: int, tick: int) -> int:
         """Return when a tick will come on the monotonic clock, as things stand."""
-        ahead = self._elapsed_ahead_ns if base == Base.ELAPSED else self._wall_ahead_ns
+        ahead = self.elapsed_ahead_ns if base == Base.ELAPSED else self._wall_ahead_ns
         return (tick << TICK_BITS) - ahead
 
     def __len__(self) -> int:
-        return len(self._elapsed) + len(self._wall) + len(self._passed)
+        return len(self.elapsed_wheel) + len(self._wall) + len(self._passed)
 
     def check(self) -> None:
         """Assert the invariants. For tests."""
-        self._elapsed.check()
+        self.elapsed_wheel.check()
         self._wall.check()
         for deadline_ns, _ in self._passed:
             assert tick_of_deadline(deadline_ns) <= self._wall.now_tick

@@ -27,6 +27,7 @@ from timingwheel.engine.arguments import (
     checked_timer_id,
     checked_wall_ns,
 )
+from timingwheel.engine.bodies import Lane
 from timingwheel.engine.core import Due, EngineCore
 from timingwheel.engine.records import (
     Base,
@@ -86,6 +87,8 @@ class Timers:
         which is atomic, has it: a worker to run its handler, or a request to change it.
         (Under the core's lock, workers and the tick thread would hand it to and fro.)"""
         self.core = EngineCore(log, self, clock)
+        self.lane = Lane(self.core)
+        """The short way of `schedule` and `schedule_many`: try it first."""
         self._submit = self.core.submit if may_wait else self.core.submit_now
 
     # -- requests: each returns its result and the LSN that the reply waits for ----------

@@ -1,0 +1,9 @@
+# The contract is told in timingwheel/engine/lane.py.
+from timingwheel.engine.core import EngineCore
+
+__all__ = ["Lane"]
+
+class Lane:
+    def __init__(self, core: EngineCore) -> None: ...
+    def schedule(self, delay: float, payload: bytes) -> int: ...
+    def schedule_many(self, delays: object, payloads: object) -> int: ...

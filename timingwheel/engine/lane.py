@@ -1,0 +1,150 @@
+"""The short way of a request that makes timers: straight through, or not at all.
+
+`Timers` decides, `EngineCore` appends and applies, each for every kind of request and with
+an error for all that can be wrong. A timer that is made takes nearly always the same way
+through all of that, and makes up most of what an engine is asked. The lane goes this way
+in one call: check the arguments, take the lock, append, put row and wheel entry, release.
+Where anything is out of the ordinary it returns 0, having changed nothing; then the caller
+goes the general way, which knows what to do or to raise.
+
+What holds afterwards is what the general way would have brought about; the tests hold both
+to it. This is the plain body; the compiled one is `_lane.pyx`, and `bodies.py` chooses.
+(PEP 399.)
+"""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Final
+
+from timingwheel.engine.arguments import (
+    BATCH_BYTES_MAX,
+    BATCH_TIMERS_MAX,
+    PAYLOAD_BYTES_MAX,
+)
+from timingwheel.engine.records import (
+    DEADLINE_MAX_NS,
+    SCHEDULED,
+    Base,
+    Kind,
+    timer_scheduled,
+)
+from timingwheel.engine.timeline import tick_of_deadline
+from wal.errors import WalError
+from wal.frame import RECORD_OVERHEAD_BYTES, encode_records
+
+if TYPE_CHECKING:
+    from timingwheel.engine.core import EngineCore
+
+DELAY_MAX_S: Final = 9_000_000_000
+"""285 years; a longer delay goes the general way, which refuses it if it must."""
+assert DELAY_MAX_S * 10**9 <= DEADLINE_MAX_NS
+
+
+class Lane:
+    """Makes timers on elapsed time, quickly. Thread-safe.
+
+    Args:
+        core: recovered; whose timers.
+    """
+
+    def __init__(self, core: EngineCore) -> None:
+        self._core = core
+        self._log = core.log
+        self._table = core.state.table
+        self._timeline = core.state.timeline
+        self._wheel = core.state.timeline.elapsed_wheel
+
+    def schedule(self, delay: float, payload: bytes) -> int:
+        """Make a timer as `Timers.schedule` does.
+
+        Returns:
+            Its id, which is also the LSN that the reply waits for; 0, with nothing
+            changed, where the general way has to be gone.
+        """
+        delay_ns = _delay_ns(delay)
+        if delay_ns < 0 or type(payload) is not bytes:
+            return 0
+        deadline_ns = self._core.elapsed_ns() + delay_ns
+        if deadline_ns > DEADLINE_MAX_NS or len(payload) > PAYLOAD_BYTES_MAX:
+            return 0
+        body = encode_records([timer_scheduled(Base.ELAPSED, deadline_ns, payload)])
+        core = self._core
+        lock = core.lock
+        if not lock.acquire(blocking=False):
+            return 0
+        try:
+            timer_id = self._append(body, 1)
+            if timer_id:
+                slot = self._table.insert_record(timer_id, body, RECORD_OVERHEAD_BYTES)
+                tick = tick_of_deadline(deadline_ns)
+                self._table.set_handle(slot, self._wheel.insert(tick, timer_id))
+                core.applied_lsn = timer_id
+                core.wake_if_earlier(self._timeline.tick_due_ns(Base.ELAPSED, tick))
+        finally:
+            core.release()
+        return timer_id
+
+    def schedule_many(self, delays: object, payloads: object) -> int:
+        """Make many timers as `Timers.schedule_many` does.
+
+        Returns:
+            The id of the first; 0, with nothing changed, where the general way has to
+            be gone.
+        """
+        body = self._body_of(delays, payloads)
+        if body is None:
+            return 0
+        assert isinstance(delays, list)
+        core = self._core
+        lock = core.lock
+        if not lock.acquire(blocking=False):
+            return 0
+        try:
+            first = self._append(body, len(delays))
+            if first:
+                core.state.apply_group(first, body)
+                core.applied_lsn = first + len(delays) - 1
+        finally:
+            core.release()
+        return first
+
+    def _append(self, body: bytes, count: int) -> int:
+        """Append under the lock; 0 if the general way has to be gone."""
+        log = self._log
+        if self._core.closed is not None or log.congested:
+            return 0
+        try:
+            return log.append_group(body, count)
+        except WalError:
+            return 0
+
+    def _body_of(self, delays: object, payloads: object) -> bytes | None:
+        """Return the records of a batch, None if anything of it is unusual."""
+        if type(delays) is not list or type(payloads) is not list:
+            return None
+        if not 0 < len(delays) == len(payloads) <= BATCH_TIMERS_MAX:
+            return None
+        now_ns = self._core.elapsed_ns()
+        records: list[bytes] = []
+        size = 0
+        for delay, payload in zip(delays, payloads, strict=True):
+            delay_ns = _delay_ns(delay)
+            if delay_ns < 0 or type(payload) is not bytes:
+                return None
+            deadline_ns = now_ns + delay_ns
+            size += len(payload)
+            if deadline_ns > DEADLINE_MAX_NS or len(payload) > PAYLOAD_BYTES_MAX:
+                return None
+            head = SCHEDULED.pack(Kind.TIMER_SCHEDULED, Base.ELAPSED, deadline_ns)
+            records.append(head + payload)
+        return encode_records(records) if size <= BATCH_BYTES_MAX else None
+
+
+def _delay_ns(delay: object) -> int:
+    """Return a delay in ns, rounded up; -1 if it is none, or unusual."""
+    if type(delay) is float and 0 <= delay <= DELAY_MAX_S:
+        return math.ceil(delay * 1_000_000_000)
+    if type(delay) is int and 0 <= delay <= DELAY_MAX_S:
+        return delay * 1_000_000_000
+    return -1
