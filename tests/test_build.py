@@ -12,7 +12,13 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parent.parent
-TWINS = ("timingwheel/_wheel", "timingwheel/engine/_table", "wal/_codec", "wal/_plan")
+TWINS = (
+    "timingwheel/_wheel",
+    "timingwheel/engine/_lane",
+    "timingwheel/engine/_table",
+    "wal/_codec",
+    "wal/_plan",
+)
 ASK = "import timingwheel; print(timingwheel.COMPILED, timingwheel.__file__)"
 
 pytestmark = pytest.mark.skipif(
