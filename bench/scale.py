@@ -15,6 +15,7 @@ import statistics
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
@@ -298,21 +299,16 @@ def _measure_snapshot(group: str, store: Path, seconds: float) -> list[Row]:
 def _measure_beside(
     group: str, when: str, engine: TimerEngine, write: Callable[[], object]
 ) -> list[Row]:
-    done = threading.Event()
-
-    def run() -> None:
-        try:
-            write()
-        finally:
-            done.set()
-
-    with ForeignLoad() as load, timed_lock(engine._core) as lock:
-        writer = threading.Thread(target=run)
+    with (
+        ForeignLoad() as load,
+        timed_lock(engine._core) as lock,
+        ThreadPoolExecutor(1) as pool,
+    ):
         start = time.perf_counter()
-        writer.start()
-        latencies = _latencies_ms(engine, lambda _: not done.is_set())
+        writing = pool.submit(write)
+        latencies = _latencies_ms(engine, lambda _: not writing.done())
         took = time.perf_counter() - start
-        writer.join()
+        writing.result()  # a snapshot that failed has no figures
     return [
         *_latency_rows(group, when, latencies, load.cores),
         *(
