@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 import random
+from collections.abc import Sequence
 from pathlib import Path
 
 from bench.peers import Connections, Kind, Server
@@ -22,7 +23,7 @@ ALWAYS_MS = 0
 INTERVAL_MS = 50
 NEVER = None
 _LOG_FILE_BYTES = 16 << 20
-_IN_FLIGHT_MAX = 128
+IN_FLIGHT_MAX = 128
 """Requests sent before their replies are read: a socket holds some hundred replies, and
 both sides would wait for each other."""
 
@@ -58,6 +59,7 @@ class BeanstalkStore:
         loaded: timers that are pending from the start.
         fsync_ms: ALWAYS_MS or INTERVAL_MS.
         equal: whether that promises as much as the engine it is compared with.
+        delays: of the timers, in turn, s.
     """
 
     def __init__(
@@ -67,11 +69,12 @@ class BeanstalkStore:
         *,
         fsync_ms: int = ALWAYS_MS,
         equal: bool = True,
+        delays: Sequence[float] = DELAYS,
     ) -> None:
         self.peer = f"beanstalkd -f {fsync_ms}"
         self.equal = equal
         self.note = "" if equal else "not durable"
-        self._next_delay = itertools.cycle(DELAYS).__next__
+        self._next_delay = itertools.cycle(delays).__next__
         self._load(directory, loaded)
         self._beanstalk = BeanstalkServer(directory, fsync_ms)
         self.server = self._beanstalk.server
@@ -83,8 +86,8 @@ class BeanstalkStore:
 
     def schedule_many(self, timers: int) -> list[int]:
         ids = []
-        for start in range(0, timers, _IN_FLIGHT_MAX):
-            number = min(_IN_FLIGHT_MAX, timers - start)
+        for start in range(0, timers, IN_FLIGHT_MAX):
+            number = min(IN_FLIGHT_MAX, timers - start)
             request = b"".join([self.next_request() for _ in range(number)])
             replies = self._connections.ask(request, number)
             ids += [_id_of(line) for line in replies.splitlines()]
@@ -93,6 +96,25 @@ class BeanstalkStore:
     def cancel(self, timer_id: int) -> bool:
         reply = self._connections.ask(b"delete %d\r\n" % timer_id, 1)
         return reply == b"DELETED\r\n"
+
+    def take_due(self, size: int) -> list[tuple[int, bytes]]:
+        """Reserve so many jobs that are due; return their ids and payloads."""
+        lines = size * (2 + PAYLOAD.count(b"\n"))
+        reply = self._connections.ask(b"reserve\r\n" * size, lines)
+        due, start = [], 0
+        while start < len(reply):
+            body = reply.index(b"\n", start) + 1
+            word, timer_id, _ = reply[start:body].split(b" ")
+            assert word == b"RESERVED", reply[start:body]
+            due.append((int(timer_id), reply[body : body + len(PAYLOAD)]))
+            start = body + len(PAYLOAD) + 2
+        return due
+
+    def remove_many(self, ids: list[int]) -> None:
+        """Remove timers, each by itself."""
+        request = b"".join([b"delete %d\r\n" % timer_id for timer_id in ids])
+        reply = self._connections.ask(request, len(ids))
+        assert reply == b"DELETED\r\n" * len(ids), reply
 
     def some_ids(self, timers: int) -> list[int]:
         ids = [one for step in load_steps(timers) for one in self.schedule_many(step)]

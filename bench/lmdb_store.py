@@ -13,6 +13,7 @@ import random
 import struct
 import threading
 import time
+from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -31,8 +32,8 @@ class LmdbStore:
     """LMDB; as `Store`.
 
     Args:
-        directory: where its file goes.
-        loaded: timers that are pending from the start.
+        directory: where its file goes, or is already.
+        loaded: timers that are made at the start.
         sync: at every commit, or every 50 ms.
     """
 
@@ -96,6 +97,39 @@ class LmdbStore:
         ids = [one for step in load_steps(timers) for one in self.schedule_many(step)]
         self._rng.shuffle(ids)
         return ids
+
+    def take_due(self, size: int) -> list[tuple[bytes, bytes]]:
+        """Return the due times and payloads of so many timers that are due first."""
+        with self.environment.begin() as transaction:
+            dues = itertools.islice(
+                transaction.cursor(self._dues).iternext(values=False), size
+            )
+            return [
+                (due, transaction.get(due[_ID.size :], db=self._timers)[_ID.size :])
+                for due in dues
+            ]
+
+    def remove_many(self, dues: Iterable[bytes]) -> None:
+        """Remove timers, all or none, by what `take_due` returned."""
+        with self.environment.begin(write=True) as transaction:
+            for due in dues:
+                assert transaction.delete(due, db=self._dues)
+                assert transaction.delete(due[_ID.size :], db=self._timers)
+
+    def first_due(self) -> int | None:
+        """Return when the next timer is due, None without one."""
+        with self.environment.begin() as transaction:
+            cursor = transaction.cursor(self._dues)
+            return _DUE.unpack(cursor.key())[0] if cursor.first() else None
+
+    def read_all(self) -> dict[int, tuple[int, bytes]]:
+        """Bring all timers into memory, as a program that needs them there does."""
+        number = _ID.unpack
+        with self.environment.begin() as transaction:
+            return {
+                number(key)[0]: (number(timer[: _ID.size])[0], timer[_ID.size :])
+                for key, timer in transaction.cursor(self._timers)
+            }
 
     def close(self) -> None:
         self._stopped.set()

@@ -8,6 +8,7 @@ as the user that Debian's package made.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import importlib
 import itertools
 import os
@@ -17,6 +18,7 @@ import shutil
 import signal
 import subprocess
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -32,46 +34,35 @@ KIND = Kind(
 USER = "postgres"
 CONNECTIONS = 16
 INTERVAL_MS = 50
-_POLL_SECONDS = 0.02
+_POLL_SECONDS = 0.005
 _SOCKET_NAME = ".s.PGSQL.5432"
 _SCHEMA = """
 CREATE TABLE timer (id bigserial PRIMARY KEY, due bigint NOT NULL, payload bytea NOT NULL);
 CREATE INDEX timer_due ON timer (due);
 """
 _INSERT = "INSERT INTO timer (due, payload) VALUES (%b, %b) RETURNING id"
+_FIRST_DUE = "SELECT min(due) FROM timer"
+_COUNT = "SELECT count(*) FROM timer"
+_TAKE_DUE = """
+DELETE FROM timer WHERE id = ANY (ARRAY (SELECT id FROM timer ORDER BY due LIMIT %b))
+RETURNING id, payload
+"""
 _COPY = "COPY timer (due, payload) FROM STDIN (FORMAT BINARY)"
 
 
 class PostgresServer:
-    """A new cluster in a directory, made, with no password: its socket is its own.
+    """A cluster in a directory, with no password: its socket is its own.
 
     Args:
-        directory: of its data; must not be there.
+        directory: of its data; made, with a new cluster, if it is not there.
         options: settings, as "name=value".
     """
 
     def __init__(self, directory: Path, options: list[str]) -> None:
-        directory.mkdir()
         data = directory.resolve() / "data"
         user = USER if os.geteuid() == 0 else None
-        if user is not None:
-            try:
-                shutil.chown(directory, user)
-            except LookupError:
-                raise PeerError(f"refuses root, and there is no user {user}") from None
-        made = subprocess.run(
-            [
-                *(str(program_path("initdb")), "-D", str(data), "-A", "trust"),
-                *("-U", USER, "-E", "UTF8", "--locale=C", "--no-sync"),
-            ],
-            cwd="/",
-            capture_output=True,
-            text=True,
-            user=user,
-            check=False,
-        )
-        if made.returncode:
-            raise PeerError(f"initdb fails: {made.stderr.strip()[-300:]}")
+        if not directory.exists():
+            _make_cluster(directory, data, user)
         settings = [word for option in options for word in ("-c", option)]
         self.server = Server(
             [
@@ -89,6 +80,64 @@ class PostgresServer:
         self.server.close()
 
 
+def _make_cluster(directory: Path, data: Path, user: str | None) -> None:
+    directory.mkdir()
+    if user is not None:
+        try:
+            shutil.chown(directory, user)
+        except LookupError:
+            raise PeerError(f"refuses root, and there is no user {user}") from None
+    made = subprocess.run(
+        [
+            *(str(program_path("initdb")), "-D", str(data), "-A", "trust"),
+            *("-U", USER, "-E", "UTF8", "--locale=C", "--no-sync"),
+        ],
+        cwd="/",
+        capture_output=True,
+        text=True,
+        user=user,
+        check=False,
+    )
+    if made.returncode:
+        raise PeerError(f"initdb fails: {made.stderr.strip()[-300:]}")
+
+
+def connect_when_up(where: str) -> Any:
+    """Return a connection to a server whose socket is there before it lets anybody in."""
+    psycopg: Any = importlib.import_module("psycopg")
+    end = time.monotonic() + START_SECONDS
+    while True:
+        try:
+            return _connect(where)
+        except psycopg.OperationalError:
+            if time.monotonic() > end:
+                raise
+            time.sleep(_POLL_SECONDS)
+
+
+def _connect(where: str) -> Any:
+    psycopg: Any = importlib.import_module("psycopg")
+    connection = psycopg.connect(where, autocommit=True)
+    connection.prepare_threshold = 0  # at once, as a pool's connections have it
+    return connection
+
+
+def first_due(where: str) -> int | None:
+    """Wait until a server answers; return when its next timer is due, None without one."""
+    found: int | None = _ask(where, _FIRST_DUE)
+    return found
+
+
+def count(where: str) -> int:
+    """Return how many timers a server has."""
+    return int(_ask(where, _COUNT))
+
+
+def _ask(where: str, query: str) -> Any:
+    with contextlib.closing(connect_when_up(where)) as connection:
+        return connection.execute(query).fetchone()[0]
+
+
 class PostgresStore:
     """PostgreSQL for threads, a connection each; as `Store`.
 
@@ -102,7 +151,7 @@ class PostgresStore:
         self.peer = "PostgreSQL" if sync else "PostgreSQL async"
         self.equal = sync
         self.note = "" if sync else "a crash takes up to 150 ms"
-        self._psycopg: Any = importlib.import_module("psycopg")
+        psycopg: Any = importlib.import_module("psycopg")
         mode = "on" if sync else "off"
         self._postgres = PostgresServer(
             directory,
@@ -112,15 +161,15 @@ class PostgresStore:
         self._free: queue.SimpleQueue[Any] = queue.SimpleQueue()
         self._next_delay = itertools.cycle(DELAYS).__next__
         try:
-            self._free.put(self._connect_first())
+            self._free.put(connect_when_up(self.where))
             for _ in range(CONNECTIONS - 1):
-                self._free.put(self._connect())
+                self._free.put(_connect(self.where))
             one = self._free.get()
             one.execute(_SCHEMA, prepare=False)
             self._free.put(one)
             for timers in load_steps(loaded):
                 self.schedule_many(timers)
-        except self._psycopg.Error as error:
+        except psycopg.Error as error:
             self.close()
             raise PeerError(f"fails: {error}") from error
         except BaseException:
@@ -142,6 +191,22 @@ class PostgresStore:
         deleted = self._one("DELETE FROM timer WHERE id = %b RETURNING id", (timer_id,))
         return bool(deleted)
 
+    def fire(self, size: int, handler: Callable[[int, bytes], None]) -> int:
+        """Take so many timers that are due first and run the handler, in one transaction.
+
+        A crash before its commit leaves them there.
+
+        Returns:
+            How many there were.
+        """
+        connection = self._free.get()
+        with connection.transaction():
+            due = connection.execute(_TAKE_DUE, (size,), binary=True).fetchall()
+            for timer_id, payload in due:
+                handler(timer_id, payload)
+        self._free.put(connection)
+        return len(due)
+
     def some_ids(self, timers: int) -> list[int]:
         for step in load_steps(timers):
             self.schedule_many(step)
@@ -160,21 +225,6 @@ class PostgresStore:
     def next_due(self) -> int:
         """Return when the next timer shall be due, ns."""
         return time.time_ns() + int(self._next_delay() * 1e9)
-
-    def _connect_first(self) -> Any:
-        end = time.monotonic() + START_SECONDS
-        while True:  # its socket is there before it lets anybody in
-            try:
-                return self._connect()
-            except self._psycopg.OperationalError:
-                if time.monotonic() > end:
-                    raise
-                time.sleep(_POLL_SECONDS)
-
-    def _connect(self) -> Any:
-        connection = self._psycopg.connect(self.where, autocommit=True)
-        connection.prepare_threshold = 0  # at once, as a pool's connections have it
-        return connection
 
     def _one(self, statement: str, values: tuple[object, ...]) -> Any:
         connection = self._free.get()

@@ -16,19 +16,29 @@ import os
 import shutil
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack, closing
 from dataclasses import dataclass
 from functools import partial
 from itertools import count
 from pathlib import Path
 
-from bench import beanstalk, redis
+from bench import beanstalk, lmdb_store, postgres, redis
 from bench.disk import Fdatasync, forget, work_directory
-from bench.peers import LEFT_OUT, Kind, PeerError
+from bench.lmdb_store import LmdbStore
+from bench.peers import HERE, Kind, opened
 from bench.progress import Step
-from bench.recovery_peers import BeanstalkOpen, RedisFire, RedisOpen
-from bench.redis import ALWAYS, EVERYSEC
+from bench.recovery_peers import (
+    BatchFire,
+    BeanstalkFire,
+    BeanstalkOpen,
+    LmdbFirstDue,
+    LmdbOpen,
+    PostgresFire,
+    PostgresFirstDue,
+    RedisOpen,
+)
+from bench.redis import EVERYSEC, RedisStore
 from bench.rounds import (
     BASELINE,
     OURS,
@@ -43,11 +53,15 @@ from bench.stores import DELAYS, PAYLOADS, SqliteStore, load_steps
 from timingwheel.engine.dispatcher import QUEUE_MAX
 from timingwheel.engine.engine import TimerEngine
 from timingwheel.engine.records import timers_acknowledged, timers_fired
+from wal import filesystem
 from wal.bodies import encode_records
-from wal.filesystem import FileSystem, opened
+from wal.filesystem import FileSystem
 from wal.frame import frame_bytes
 
 GROUP = "recovery"
+FROM_LOG = "open from the log"
+FROM_SNAPSHOT = "open from a snapshot"
+FIRST_DUE = "open until the first due is known"
 FIRED_AT_ONCE = 100_000
 SQLITE_BATCH = 1_000
 """Timers that SQLite hands out and acknowledges in one transaction: its best of several."""
@@ -103,7 +117,7 @@ class ReadBack(Case):
     def run(self) -> float:
         start = time.perf_counter()
         for name in self._names:
-            with opened(self._files, name) as handle:
+            with filesystem.opened(self._files, name) as handle:
                 offset = 0
                 while piece := os.pread(handle, 1 << 20, offset):
                     offset += len(piece)
@@ -299,36 +313,27 @@ def steps(size: Size, directory: Path) -> list[Step]:
 def measure_opens(
     timers: int, size: Size, directory: Path, progress: Progress
 ) -> list[Row]:
-    """Measure opening a store from its log, from a snapshot, and a peer."""
+    """Measure opening a store from its log, from a snapshot, and the peers."""
     group = f"{GROUP}, {timers:,} pending"
-    with work_directory(directory) as place:
-        progress(f"{group}: loading an engine and SQLite")
+    with work_directory(directory) as place, ExitStack() as stack:
+        progress(f"{group}: loading all rivals")
         fill(place / "log", timers)
         shutil.copytree(place / "log", place / "snapshot")
         take_snapshot(place / "snapshot")
         SqliteStore(place / "sqlite", timers).close()
-        peer = SqliteOpen(place / "sqlite", timers)
+        peers = _peers_that_open(stack, place, timers)
         log, snapshot = place / "log", place / "snapshot"
-        servers = {
-            "from the log": [
-                *_server(redis.KIND, RedisOpen, place / "aof", timers, snapshot=False),
-                *_server(beanstalk.KIND, BeanstalkOpen, place / "binlog", timers),
-            ],
-            "from a snapshot": [
-                *_server(redis.KIND, RedisOpen, place / "rdb", timers, snapshot=True)
-            ],
-        }
         rows = [
             row
             for name, store, suffix in (
-                ("from the log", log, ".seg"),
-                ("from a snapshot", snapshot, ".snap"),
+                (FROM_LOG, log, ".seg"),
+                (FROM_SNAPSHOT, snapshot, ".snap"),
             )
             for row in interleave(
                 ReadBack(store, suffix),
-                [Open(store, timers), peer, *servers[name]],
+                [Open(store, timers), *peers[name]],
                 group=group,
-                name=f"open {name}",
+                name=name,
                 rounds=size.rounds,
                 tries=size.tries,
                 unit=SECONDS,
@@ -337,9 +342,9 @@ def measure_opens(
         ]
         return rows + interleave(
             None,
-            [Open(snapshot, timers), SqliteFirstDue(place / "sqlite", timers)],
+            [Open(snapshot, timers), *peers[FIRST_DUE]],
             group=group,
-            name="open until the first due is known",
+            name=FIRST_DUE,
             rounds=size.rounds,
             tries=size.tries,
             unit=SECONDS,
@@ -353,16 +358,25 @@ def measure_fires(
     """Measure many timers that are due at once, until all are acknowledged."""
     group = f"{GROUP}, {timers:,} due at once"
     with work_directory(directory) as place, ExitStack() as stack:
-        cases: list[Case] = [
-            stack.enter_context(closing(case))
-            for case in (
-                FireWrites(place, timers),
-                Fire(place / "ours", timers),
-                SqliteFire(place / "full", timers, FULL),
-                SqliteFire(place / "normal", timers, NORMAL),
-                *_server(redis.KIND, RedisFire, place / "always", timers, ALWAYS),
-                *_server(redis.KIND, RedisFire, place / "everysec", timers, EVERYSEC),
-            )
+
+        def of(kind: Kind, case: Callable[[], Case]) -> list[Case]:
+            return list(opened(stack, kind, case))
+
+        def everysec() -> Case:
+            store = RedisStore(at("everysec"), 0, fsync=EVERYSEC, equal=False)
+            return BatchFire(store, timers)
+
+        at = place.joinpath
+        cases = [
+            *of(HERE, lambda: FireWrites(place, timers)),
+            *of(HERE, lambda: Fire(at("ours"), timers)),
+            *of(HERE, lambda: SqliteFire(at("full"), timers, FULL)),
+            *of(lmdb_store.KIND, lambda: BatchFire(LmdbStore(at("lmdb"), 0), timers)),
+            *of(redis.KIND, lambda: BatchFire(RedisStore(at("always"), 0), timers)),
+            *of(beanstalk.KIND, lambda: BeanstalkFire(at("beanstalk"), timers)),
+            *of(postgres.KIND, lambda: PostgresFire(at("postgres"), timers)),
+            *of(HERE, lambda: SqliteFire(at("normal"), timers, NORMAL)),
+            *of(redis.KIND, everysec),
         ]
         return interleave(
             cases[0],
@@ -376,16 +390,35 @@ def measure_fires(
         )
 
 
-def _server(
-    kind: Kind, make: Callable[..., Case], *args: object, **options: object
-) -> Iterator[Case]:
-    """Yield a case with a server's files, if that server is to be had."""
-    if not kind.is_here():
-        return
-    try:
-        yield make(*args, **options)
-    except PeerError as error:
-        LEFT_OUT[kind.name] = str(error)
+def _peers_that_open(
+    stack: ExitStack, place: Path, timers: int
+) -> dict[str, list[Case]]:
+    """Return who opens, by the line of the table; their files are made."""
+
+    def of(kind: Kind, case: Callable[[], Case]) -> list[Case]:
+        return list(opened(stack, kind, case))
+
+    at = place.joinpath
+    sqlite = SqliteOpen(at("sqlite"), timers)
+    lmdb = of(lmdb_store.KIND, lambda: LmdbOpen(at("lmdb"), timers))
+    return {
+        FROM_LOG: [
+            sqlite,
+            *lmdb,
+            *of(redis.KIND, lambda: RedisOpen(at("aof"), timers, snapshot=False)),
+            *of(beanstalk.KIND, lambda: BeanstalkOpen(at("binlog"), timers)),
+        ],
+        FROM_SNAPSHOT: [
+            sqlite,
+            *lmdb,
+            *of(redis.KIND, lambda: RedisOpen(at("rdb"), timers, snapshot=True)),
+        ],
+        FIRST_DUE: [
+            SqliteFirstDue(at("sqlite"), timers),
+            *of(lmdb_store.KIND, lambda: LmdbFirstDue(at("lmdb"), timers)),
+            *of(postgres.KIND, lambda: PostgresFirstDue(at("postgres"), timers)),
+        ],
+    }
 
 
 def fill(directory: Path, timers: int) -> None:

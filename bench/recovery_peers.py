@@ -1,24 +1,37 @@
-"""Servers that come back, and fire many at once: Redis and beanstalkd, as `recovery` asks.
+"""Peers that come back, and fire many at once, as `recovery` asks.
 
-*Open* starts the server's process on its files and ends when it answers with all timers
-loaded. *Fire* takes what is due in batches, runs the handler and removes them, so that a
-crash in between delivers again, as ours does; for Redis three requests a batch.
+*Open* starts a server's process on its files and ends when it answers with all timers
+loaded, or, for PostgreSQL, with the first due; LMDB is a library and reads them itself.
+*Fire* takes what is due in batches, runs the handler and removes them, so that a crash in
+between delivers again, as ours does: for Redis three requests a batch, for PostgreSQL one
+statement whose commit follows the handlers.
 """
 
 from __future__ import annotations
 
+import shutil
 import time
 from contextlib import closing
 from pathlib import Path
+from typing import Generic, Protocol, TypeVar
 
-from bench.beanstalk import ALWAYS_MS, BeanstalkServer, BeanstalkStore
+from bench import postgres
+from bench.beanstalk import (
+    ALWAYS_MS,
+    IN_FLIGHT_MAX,
+    BeanstalkServer,
+    BeanstalkStore,
+)
 from bench.disk import forget
+from bench.lmdb_store import LmdbStore
 from bench.peers import Connections
-from bench.redis import ALWAYS, EVERYSEC, RedisServer, RedisStore, command
+from bench.postgres import PostgresServer, PostgresStore
+from bench.redis import EVERYSEC, RedisServer, RedisStore, command
 from bench.rounds import Case
 from bench.stores import load_steps
 
 BATCH = 1_000
+Key = TypeVar("Key")
 _POLL_SECONDS = 0.002
 _STATS_LINES = 8
 """Of `stats`: the counts of jobs are in the first."""
@@ -85,21 +98,107 @@ class BeanstalkOpen(Case):
         return took
 
 
-class RedisFire(Case):
+class LmdbOpen(Case):
+    """Opens the file and reads every timer into memory.
+
+    Args:
+        directory: of its file; made, with the timers, if it is not there.
+        timers: that it is to have.
+    """
+
+    peer = "LMDB"
+
+    def __init__(self, directory: Path, timers: int) -> None:
+        self._directory = directory
+        self._timers = timers
+        if not directory.exists():
+            LmdbStore(directory, timers).close()
+
+    def prepare(self) -> None:
+        forget(self._directory)
+
+    def run(self) -> float:
+        start = time.perf_counter()
+        with closing(LmdbStore(self._directory, 0)) as store:
+            loaded = self._read(store)
+            took = time.perf_counter() - start
+        assert loaded == self._timers
+        return took
+
+    def _read(self, store: LmdbStore) -> int:
+        return len(store.read_all())
+
+
+class LmdbFirstDue(LmdbOpen):
+    """Opens the file and asks for the first due: the rest stays on disk."""
+
+    def _read(self, store: LmdbStore) -> int:
+        assert store.first_due() is not None
+        return self._timers
+
+
+class PostgresFirstDue(Case):
+    """Starts a server that was stopped in good order; asks for the first due.
+
+    Args:
+        directory: for its data, made; not there.
+        timers: that it is to have.
+    """
+
+    peer = "PostgreSQL"
+    note = "from the start of its server"
+
+    def __init__(self, directory: Path, timers: int) -> None:
+        self._directory = directory
+        self._timers = timers
+        PostgresStore(directory, timers).close()
+
+    def prepare(self) -> None:
+        forget(self._directory)
+
+    def run(self) -> float:
+        start = time.perf_counter()
+        with closing(PostgresServer(self._directory, [])) as server:
+            assert postgres.first_due(server.where) is not None
+            took = time.perf_counter() - start
+            assert postgres.count(server.where) == self._timers
+        return took
+
+
+class Takes(Protocol[Key]):
+    """A store that hands out what is due, and keeps it until it is told."""
+
+    peer: str
+    equal: bool
+    note: str
+
+    def schedule_many(self, timers: int) -> object:
+        """Add timers."""
+
+    def take_due(self, size: int) -> list[tuple[Key, bytes]]:
+        """Return what removes each of so many timers that are due first, and its payload."""
+
+    def remove_many(self, keys: list[Key]) -> object:
+        """Remove timers; returns when that is durable."""
+
+    def close(self) -> None:
+        """Close it."""
+
+
+class BatchFire(Case, Generic[Key]):
     """Takes what is due in batches, runs the handler, and removes them.
 
     Args:
-        directory: for its files, made; empty.
+        store: empty; closed with this.
         timers: due at once.
-        fsync: ALWAYS or EVERYSEC.
+        batch: of so many.
     """
 
-    def __init__(self, directory: Path, timers: int, fsync: str) -> None:
-        self.peer = f"Redis {fsync}"
-        self.equal = fsync == ALWAYS
-        self.note = "" if self.equal else "a crash takes the last second"
+    def __init__(self, store: Takes[Key], timers: int, *, batch: int = BATCH) -> None:
+        self.peer, self.equal, self.note = store.peer, store.equal, store.note
         self._timers = timers
-        self._store = RedisStore(directory, 0, fsync=fsync)
+        self._batch = batch
+        self._store = store
 
     def prepare(self) -> None:
         for step in load_steps(self._timers):
@@ -109,10 +208,10 @@ class RedisFire(Case):
         start = time.perf_counter()
         left = self._timers
         while left:
-            due = self._store.take_due(min(BATCH, left))
-            for timer_id, payload in due:
-                _handle(timer_id, payload)
-            self._store.remove_many([timer_id for timer_id, _ in due])
+            due = self._store.take_due(min(self._batch, left))
+            for key, payload in due:
+                _handle(key, payload)
+            self._store.remove_many([key for key, _ in due])
             left -= len(due)
         return time.perf_counter() - start
 
@@ -120,5 +219,57 @@ class RedisFire(Case):
         self._store.close()
 
 
-def _handle(_timer_id: bytes, _payload: bytes) -> None:
+class BeanstalkFire(BatchFire[int]):
+    """As BatchFire; a batch is requests sent before their replies are read.
+
+    Args:
+        directory: for its log, made; not there.
+        timers: due at once.
+    """
+
+    def __init__(self, directory: Path, timers: int) -> None:
+        self._directory = directory
+        super().__init__(self._due(0), timers, batch=IN_FLIGHT_MAX)
+        self.note = "each is synced alone"
+
+    def prepare(self) -> None:
+        self._store.close()
+        shutil.rmtree(self._directory)
+        self._store = self._due(self._timers)  # it loads without a sync for each
+
+    def _due(self, timers: int) -> BeanstalkStore:
+        return BeanstalkStore(self._directory, timers, delays=[0])
+
+
+class PostgresFire(Case):
+    """Deletes what is due in batches, and runs the handler before each commit.
+
+    Args:
+        directory: for its data, made; not there.
+        timers: due at once.
+    """
+
+    def __init__(self, directory: Path, timers: int) -> None:
+        self._store = PostgresStore(directory, 0)
+        self.peer = self._store.peer
+        self._timers = timers
+
+    def prepare(self) -> None:
+        for step in load_steps(self._timers):
+            self._store.schedule_many(step)
+
+    def run(self) -> float:
+        start = time.perf_counter()
+        fired = 0
+        while fired < self._timers:
+            batch = self._store.fire(BATCH, _handle)
+            assert batch, f"{fired} of {self._timers}"
+            fired += batch
+        return time.perf_counter() - start
+
+    def close(self) -> None:
+        self._store.close()
+
+
+def _handle(_key: object, _payload: bytes) -> None:
     return None

@@ -31,14 +31,6 @@ ASYNC_STORES: list[tuple[Kind, Callable[[Path], AsyncStore]]] = [
 ]
 
 
-@pytest.fixture
-def place(tmp_path: Path) -> Path:
-    """A directory that another user can get through to, as a server's may have to be."""
-    for at in (tmp_path, *tmp_path.parents[:3]):
-        at.chmod(at.stat().st_mode | 0o011)
-    return tmp_path / "store"
-
-
 @pytest.mark.parametrize(("kind", "make"), STORES)
 def test_a_store_makes_timers_and_cancels_each_once(
     kind: Kind, make: Callable[[Path], Store], place: Path
