@@ -8,7 +8,12 @@ from typing import Any
 import pytest
 
 from tests.scheduler import program
-from timingwheel.errors import ArgumentError, CronError, DeadlineError
+from timingwheel.errors import (
+    ArgumentError,
+    CronError,
+    DeadlineError,
+    PayloadTooLargeError,
+)
 from timingwheel.jobs.after import After
 from timingwheel.jobs.cron import Cron
 from timingwheel.jobs.errors import KeyConflictError, NameTakenError, TaskError
@@ -28,6 +33,7 @@ from timingwheel.jobs.triggers import CronRule, Delay
 from timingwheel.scheduler.retrying import Retry
 from timingwheel.scheduler.scheduler import Scheduler
 from timingwheel.scheduler.simulation import Sim
+from timingwheel.scheduler.tasks import NamedTask
 
 SECOND_NS = 10**9
 
@@ -294,3 +300,28 @@ def test_a_job_is_stored_before_start_and_runs_after_it() -> None:
     with app:
         assert app.run(job_id).wait("60s").state.value == "succeeded"
     assert program.log.calls == ["early"]
+
+
+def test_a_task_known_by_name_alone_can_be_called_where_its_function_is_not(
+    sim: Sim,
+) -> None:
+    stranger = NamedTask(program.note.name)
+    ref = sim.app.add(stranger.call(what="tea"), delay=1)
+    assert sim.app.job(ref).payload.body == b'{"what":"tea"}'
+    sim.advance(2)
+    assert program.log.calls == ["tea"]
+
+
+def test_arguments_that_do_not_fit_a_named_task_set_the_job_aside(sim: Sim) -> None:
+    ref = sim.app.add(NamedTask(program.note.name).call(wat=1), delay=1)
+    sim.advance(2)
+    assert sim.app.job(ref).state is JobState.QUARANTINED
+
+
+def test_what_a_named_task_cannot_store_is_refused() -> None:
+    with pytest.raises(TaskError, match="what JSON can hold"):
+        NamedTask("mail:send").call(what=object())
+    with pytest.raises(TaskError, match="name"):
+        NamedTask("").call()
+    with pytest.raises(PayloadTooLargeError, match=r"mail:send.*bytes"):
+        NamedTask("mail:send").call(what="x" * (1 << 20))

@@ -23,7 +23,7 @@ from timingwheel.scheduler.options import (
     checked_text,
     require_known,
 )
-from timingwheel.scheduler.tasks import Call, Task
+from timingwheel.scheduler.tasks import Call, NamedTask, Task
 
 
 def make_draft(call: object, options: AddOptions, *, argument: str = "call") -> Draft:
@@ -108,7 +108,7 @@ def checked_if_exists(value: object) -> IfExists:
     raise ArgumentError("if_exists", value, 'pass "update" or "error"')
 
 
-def default_policy(task: Task) -> Policy:
+def default_policy(task: Task | NamedTask) -> Policy:
     """Return how runs of a task are treated unless the job says otherwise."""
     return Policy(
         retry=task.retry.policy, timeout_ns=task.timeout_ns, delivery=task.delivery

@@ -20,7 +20,10 @@ import threading
 from collections.abc import Callable, Mapping
 from typing import Any, Final, NamedTuple
 
-from timingwheel.errors import ArgumentError
+import msgspec
+
+from timingwheel.engine.arguments import PAYLOAD_BYTES_MAX
+from timingwheel.errors import ArgumentError, PayloadTooLargeError
 from timingwheel.jobs.durations import Duration, duration_ns
 from timingwheel.jobs.errors import TaskError, UnknownTaskError
 from timingwheel.jobs.model import DEFAULT_QUEUE, Delivery, Payload
@@ -44,8 +47,53 @@ class Call(NamedTuple):
         payload: the arguments, encoded.
     """
 
-    task: Task
+    task: Task | NamedTask
     payload: Payload
+
+
+class NamedTask(NamedTuple):
+    """A task known by name alone, where its function is not: on a command line.
+
+    Nothing of a call is checked but that it can be stored. Arguments that do not fit the
+    function quarantine the job once a worker reads them, and nothing is lost.
+
+    Attributes:
+        name: of the task, as its program registers it.
+        version: of its arguments.
+        retry, timeout_ns, delivery, queue, priority: as for Task; the defaults that the
+            program gives the task are not known here.
+    """
+
+    name: str
+    version: int = 1
+    retry: Retry = Retry()
+    timeout_ns: int | None = None
+    delivery: Delivery = Delivery.AT_LEAST_ONCE
+    queue: str = DEFAULT_QUEUE
+    priority: int = 0
+
+    def call(self, **kwargs: object) -> Call:
+        """Return a call with these arguments, by name, written as JSON.
+
+        Raises:
+            TaskError: one cannot be stored.
+            PayloadTooLargeError: they are too long together.
+        """
+        _checked_name(self.name)
+        try:
+            body = msgspec.json.encode(kwargs, order="deterministic")
+        except (TypeError, ValueError, OverflowError) as error:
+            raise TaskError(
+                "arguments", kwargs, f"pass what JSON can hold ({error})"
+            ) from error
+        if len(body) > PAYLOAD_BYTES_MAX:
+            raise PayloadTooLargeError(
+                f"the call of {self.name}",
+                kwargs,
+                f"{len(body):,} bytes, and at most {PAYLOAD_BYTES_MAX:,} fit; keep the "
+                "bulk elsewhere and pass its key",
+            )
+        return Call(self, Payload(body, self.version))
 
 
 class Task:

@@ -111,7 +111,9 @@ def work_of(call: Call, *, task: Task | None = None, attempt: int = 1) -> Work:
         task=call.task.name,
         attempts=attempt,
     )
-    return Work(_claim(run, call.payload), task or call.task)
+    found = task or call.task
+    assert isinstance(found, Task)
+    return Work(_claim(run, call.payload), found)
 
 
 def _claim(run: Run, payload: Payload) -> Claim:

@@ -13,7 +13,7 @@ from tests.scheduler.executors import handlers
 from tests.scheduler.executors.stage import PATIENCE_S, work_of
 from timingwheel.scheduler.executors.messages import Line, Ready, Start
 from timingwheel.scheduler.executors.process_slot import ProcessSlot
-from timingwheel.scheduler.tasks import Call
+from timingwheel.scheduler.tasks import Call, Task
 
 
 class Exits:
@@ -44,6 +44,7 @@ def slot(exits: Exits) -> Iterator[ProcessSlot]:
 
 
 def start(call: Call) -> Start:
+    assert isinstance(call.task, Task)
     return Start(
         claim=work_of(call).claim,
         place=call.task.place,
