@@ -40,6 +40,7 @@ WAL_IMPORTS = {"google_crc32c", "crcmod", "wal"}  # beside the standard library
 SLEEPING_TESTS: dict[str, str] = {}
 TOUCH_FILES = {
     "wal/filesystem.py": "the one place that does",
+    "timingwheel/cli/settings.py": "reads the user's configuration file",
     "timingwheel/stores/history_schema.py": "opens SQLite, which has files of its own",
     "timingwheel/stores/history_connections.py": "hands SQLite's connections on",
 }

@@ -1,0 +1,169 @@
+"""Settings: from the command line, else the environment, else a file, else a default.
+
+    [config file]                  $TIMINGWHEEL_CONFIG, else ./timingwheel.toml, else
+                                   ~/.config/timingwheel/config.toml ($XDG_CONFIG_HOME)
+    data = "/var/lib/jobs"         as --data, TIMINGWHEEL_DATA
+    url = "https://jobs:8765"      as --url, TIMINGWHEEL_URL
+    token = "..."                  as --token, TIMINGWHEEL_TOKEN
+    app = "shop.jobs:app"          as --app, TIMINGWHEEL_APP
+    json = false                   as --json, TIMINGWHEEL_JSON
+    utc = true                     as --utc, TIMINGWHEEL_UTC
+
+Each setting knows where it came from, for `timingwheel config show`. Of `data` and `url`
+the one from the nearer place counts; both from one place are refused.
+"""
+
+from __future__ import annotations
+
+import os
+import tomllib
+from collections.abc import Mapping
+from typing import Final, NamedTuple
+
+from timingwheel.cli.refusal import MisuseError
+
+PREFIX: Final = "TIMINGWHEEL_"
+CONFIG_VARIABLE: Final = "TIMINGWHEEL_CONFIG"
+DEFAULTS: Final[Mapping[str, str | bool | None]] = {
+    "data": "./data",
+    "url": None,
+    "token": None,
+    "app": None,
+    "json": False,
+    "utc": False,
+}
+_HERE: Final = "timingwheel.toml"
+_YES: Final = {"1": True, "true": True, "yes": True, "on": True}
+_NO: Final = {"0": False, "false": False, "no": False, "off": False, "": False}
+
+
+class Setting(NamedTuple):
+    """One setting.
+
+    Attributes:
+        value: what counts.
+        origin: where it came from, as people would look for it.
+        rank: 0 for the command line, 1 the environment, 2 the file, 3 the default.
+    """
+
+    value: str | bool | None
+    origin: str
+    rank: int
+
+
+class Settings:
+    """All settings of one command.
+
+    Attributes:
+        all: by name.
+
+    Args:
+        flags: what the command line says.
+        environment: the variables of the process.
+
+    Raises:
+        MisuseError: one of them cannot be meant; its origin is named.
+    """
+
+    def __init__(
+        self, flags: Mapping[str, object], environment: Mapping[str, str]
+    ) -> None:
+        path = config_path(environment)
+        file = {} if path is None else _read(path)
+        found: dict[str, Setting] = {}
+        for name, default in DEFAULTS.items():
+            variable = PREFIX + name.upper()
+            if name in flags:
+                setting = Setting(_of(flags[name]), f"--{name}", 0)
+            elif environment.get(variable):
+                value = _from_text(name, environment[variable], variable)
+                setting = Setting(value, f"{variable} in the environment", 1)
+            elif name in file:
+                setting = Setting(file[name], f"{path}", 2)
+            else:
+                setting = Setting(default, "default", 3)
+            found[name] = setting
+        self.all: Final = found
+        self.config: Final = path
+
+    def text(self, name: str) -> str | None:
+        """Return a setting that is text, None if it is not set."""
+        value = self.all[name].value
+        return value if isinstance(value, str) else None
+
+    def flag(self, name: str) -> bool:
+        """Return a setting that is yes or no."""
+        return bool(self.all[name].value)
+
+    @property
+    def url(self) -> str | None:
+        """The server's address if jobs are to be asked for there, else None.
+
+        Raises:
+            MisuseError: a directory is named, too, and at the same place.
+        """
+        url, data = self.all["url"], self.all["data"]
+        if url.value is None or data.rank < url.rank:
+            return None
+        if data.rank == url.rank:
+            raise MisuseError(
+                f"{data.origin} and {url.origin} both say where the jobs are: keep one"
+            )
+        return self.text("url")
+
+    @property
+    def data(self) -> str:
+        """The directory."""
+        return self.text("data") or ""
+
+
+def config_path(environment: Mapping[str, str]) -> str | None:
+    """Return the configuration file that counts, None if there is none.
+
+    Raises:
+        MisuseError: the environment names one that is not there.
+    """
+    named = environment.get(CONFIG_VARIABLE)
+    if named:
+        if not os.path.isfile(named):
+            raise MisuseError(
+                f"{CONFIG_VARIABLE} is {named!r}, and there is no such file: write it, "
+                "or unset the variable"
+            )
+        return named
+    home = environment.get("XDG_CONFIG_HOME") or os.path.join(
+        environment.get("HOME", ""), ".config"
+    )
+    places = (_HERE, os.path.join(home, "timingwheel", "config.toml"))
+    return next((place for place in places if os.path.isfile(place)), None)
+
+
+def _read(path: str) -> dict[str, str | bool]:
+    try:
+        with open(path, "rb") as file:
+            found = tomllib.load(file)
+    except (OSError, tomllib.TOMLDecodeError) as error:
+        raise MisuseError(f"{path} cannot be read: {error}") from error
+    for name, value in found.items():
+        if name not in DEFAULTS:
+            known = ", ".join(DEFAULTS)
+            raise MisuseError(f"{path} sets {name!r}, which is no setting: {known}")
+        wanted = bool if isinstance(DEFAULTS[name], bool) else str
+        if type(value) is not wanted:
+            what = "true or false" if wanted is bool else "a text in quotes"
+            raise MisuseError(f"{path}: {name} is {value!r}: write {what}")
+    return found
+
+
+def _from_text(name: str, text: str, variable: str) -> str | bool:
+    if not isinstance(DEFAULTS[name], bool):
+        return text
+    word = text.strip().lower()
+    if word in _YES or word in _NO:
+        return word in _YES
+    raise MisuseError(f"{variable} is {text!r}: set it to 1 or 0")
+
+
+def _of(value: object) -> str | bool:
+    assert isinstance(value, str | bool)
+    return value
