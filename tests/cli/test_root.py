@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import re
+import shlex
 from pathlib import Path
 
 import click
@@ -33,8 +35,22 @@ def test_every_command_has_a_help_with_examples_that_parse(
     assert (command.help or "").strip()
     assert command.examples
     for line, _ in command.examples:
-        assert line.startswith("timingwheel "), line
         assert f" {path.split(' ', 1)[1]}" in line, line
+        assert parsed(line) is command, line
+
+
+def parsed(line: str) -> click.Command:
+    """Parse a command line, and return the command that it means."""
+    words = shlex.split(re.split(r" [>|&]|\)\"$", line.partition("timingwheel ")[2])[0])
+    command: click.Command = root
+    ctx = root.make_context("timingwheel", words)
+    while isinstance(command, Noun):
+        name, found, words = command.resolve_command(
+            ctx, [*ctx._protected_args, *ctx.args]
+        )
+        assert found is not None
+        command, ctx = found, found.make_context(name, words, parent=ctx)
+    return command
 
 
 def test_commands_and_options_stand_under_headings(stage: Stage) -> None:

@@ -3,15 +3,21 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
 from collections.abc import Sequence
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any, Final, NoReturn
 
 import click
+from click.shell_completion import shell_complete
 
+from timingwheel.cli.bench import bench
 from timingwheel.cli.calendars import calendar
+from timingwheel.cli.config import COMPLETION_VARIABLE, completion, config
 from timingwheel.cli.dead import dead
+from timingwheel.cli.demo import demo
+from timingwheel.cli.doctor import doctor
 from timingwheel.cli.everywhere import flags_of
 from timingwheel.cli.grammar import Noun
 from timingwheel.cli.job_making import add_job, edit_job
@@ -23,6 +29,7 @@ from timingwheel.cli.job_steering import (
     run_job,
 )
 from timingwheel.cli.jobs import job
+from timingwheel.cli.logs import log
 from timingwheel.cli.queues import queue
 from timingwheel.cli.refusal import (
     DONE,
@@ -62,6 +69,12 @@ class Root(Noun):
 
     def run(self, argv: Sequence[str], **extra: Any) -> int:
         """Run one command and return its exit code; see refusal.py."""
+        asked = os.environ.get(COMPLETION_VARIABLE)
+        if asked:
+            return shell_complete(self, {}, PROGRAM, COMPLETION_VARIABLE, asked)
+        return self._run(argv, **extra)
+
+    def _run(self, argv: Sequence[str], **extra: Any) -> int:
         ctx: click.Context | None = None
         try:
             ctx = self.make_context(PROGRAM, list(argv), **extra)
@@ -135,6 +148,8 @@ def _made() -> Root:
     job.file("Steer", pause_job, resume_job, cancel_job, run_job, backfill_job)
     made.file("Jobs and runs", job, run, dead)
     made.file("What they use", queue, task, worker, calendar)
+    made.file("Is all well", doctor, log, config)
+    made.file("Get to know it", demo, bench, completion)
     return made
 
 

@@ -1,0 +1,146 @@
+"""`log`, `doctor`, `config`, `completion`, `demo`, `bench`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.cli.stage import Stage
+from timingwheel.cli.connection import DirectoryConnection
+from timingwheel.cli.doctor import of_runs
+from timingwheel.jobs.model import JobId, Run, RunState
+from timingwheel.scheduler.scheduler import Scheduler
+
+
+def segments(stage: Stage) -> list[Path]:
+    return sorted(stage.data.glob("wal-*.seg"))
+
+
+def flip(path: Path, offset: int) -> None:
+    data = bytearray(path.read_bytes())
+    data[offset] ^= 1
+    path.write_bytes(bytes(data))
+
+
+def test_the_log_commands_are_those_of_wal(stage: Stage) -> None:
+    stage.add("greet", "--delay", "1h")
+    assert "verdict: good" in stage.ok("log", "verify").out
+    assert stage.ok("log", "verify", "--json").lines[-1]["verdict"] == "good"
+    assert stage.ok("log", "stat", "--json").lines[0]["records"] >= 2
+    assert stage.ok("log", "inspect", "--records", "--limit", "1").out
+    out = stage.data.parent / "rescued"
+    assert "nothing is lost" in stage.ok("log", "repair", "--out", str(out)).out
+    flip(segments(stage)[0], 4096 + 70)
+    assert stage.run("log", "verify").code == 4
+    away = stage.bare("log", "verify", "--url", "http://127.0.0.1:1")
+    assert away.code == 2
+
+
+def test_a_store_that_is_well_passes(stage: Stage) -> None:
+    job_id = stage.add("greet", "to=x", "--delay", "0s")
+    stage.clock.advance(ns=10**9)
+    stage.served(lambda app: app.run(job_id).wait(timeout=30))
+    answer = stage.ok("doctor", "--json").json
+    assert answer == {
+        "checks": ["log", "opening", "state", "runs", "jobs"],
+        "findings": [],
+    }
+    assert stage.ok("doctor").out.count("ok") == 5
+
+
+def test_damage_of_the_log_is_found_and_the_store_is_not_opened(stage: Stage) -> None:
+    stage.add("greet", "--delay", "1h")
+    flip(segments(stage)[0], 4096 + 70)
+    done = stage.run("doctor", "--json")
+    assert done.code == 1
+    (finding,) = done.json["findings"]
+    assert (finding["kind"], finding["mild"]) == ("damage", False)
+    assert "log repair" in finding["fix"]
+    assert done.json["checks"] == ["log"]
+
+
+def test_what_is_to_be_seen_to_is_mild_unless_strict(stage: Stage) -> None:
+    job_id = stage.add("fail", "--delay", "0s", "--retry", "1")
+    stage.add("gone", "--delay", "1h")
+    stage.clock.advance(ns=10**9)
+    stage.served(lambda app: app.run(job_id).wait(timeout=30))
+    mild = stage.ok("doctor", "--json").json["findings"]
+    assert [one["kind"] for one in mild] == ["dead_letter"]
+    app = ("--app", "tests.cli.program:app")
+    known = stage.ok(*app, "doctor", "--json").json["findings"]
+    assert {one["kind"] for one in known} == {"dead_letter", "unknown_task"}
+    assert stage.run("doctor", "--strict").code == 1
+
+
+def test_records_that_contradict_each_other_are_found() -> None:
+    app = Scheduler(":memory:")
+    run = Run(job_id=JobId("j"), nominal_ns=1, due_ns=1, task="t")
+    place = DirectoryConnection(app, ":memory:", knows_tasks=False)
+
+    def kinds(*runs: Run) -> list[str]:
+        return [one.message for one in of_runs(runs, place, is_served=False)]
+
+    try:
+        assert kinds(run) == []
+        assert kinds(run, run) == ["there are two records of it"]
+        ended = Run(job_id=JobId("j"), nominal_ns=1, due_ns=1, task="t", ended_ns=2)
+        assert kinds(ended) == ["it is planned, with an end: 2"]
+        running = Run(
+            job_id=JobId("j"),
+            nominal_ns=1,
+            due_ns=1,
+            task="t",
+            state=RunState.RUNNING,
+        )
+        assert kinds(running)[0] == "it is running, and no attempt of it goes on"
+        assert "1 runs count as running" in kinds(running)[1]
+    finally:
+        app.stop(0)
+
+
+def test_each_setting_names_its_origin_and_the_token_is_hidden(
+    stage: Stage, tmp_path: Path
+) -> None:
+    file = tmp_path / "config.toml"
+    file.write_text('token = "secret"\nutc = true\n')
+    stage.environment["TIMINGWHEEL_CONFIG"] = str(file)
+    stage.environment["TIMINGWHEEL_APP"] = "shop:app"
+    done = stage.bare("config", "show", "--data", "here", "--json")
+    settings = done.json["settings"]
+    assert settings["data"] == {"value": "here", "origin": "--data"}
+    assert settings["app"]["origin"] == "TIMINGWHEEL_APP in the environment"
+    assert settings["utc"] == {"value": True, "origin": str(file)}
+    assert settings["url"] == {"value": None, "origin": "default"}
+    assert "secret" not in done.out + stage.bare("config", "show").out
+
+
+def test_a_config_file_that_is_named_must_be_there(stage: Stage) -> None:
+    stage.environment["TIMINGWHEEL_CONFIG"] = "/nowhere/config.toml"
+    done = stage.bare("config", "show")
+    assert done.code == 2
+    assert "TIMINGWHEEL_CONFIG" in done.err
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_completion_is_printed_for_each_shell(stage: Stage, shell: str) -> None:
+    done = stage.bare("completion", shell)
+    assert done.code == 0
+    assert "_TIMINGWHEEL_COMPLETE" in done.out
+
+
+def test_the_demonstration_shows_a_crash_and_a_clock_change(stage: Stage) -> None:
+    done = stage.bare("demo")
+    assert done.code == 0
+    assert "catch_up" in done.out
+    assert "2026-03-29 03:00:00+02:00" in done.out
+    assert len(stage.bare("demo", "--json").json["runs"]) == 5
+
+
+def test_benchmarks_are_not_part_of_an_installation(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    done = stage.bare("bench")
+    assert done.code == 1
+    assert "source tree" in done.err

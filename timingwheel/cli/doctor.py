@@ -1,0 +1,194 @@
+"""`timingwheel doctor`: is all well with a store, and what to do if not.
+
+log      every segment and snapshot is read to its end; on a directory only
+opening  the log replays, and the history is of this log and not older than it needs
+state    what a run in each state must have: only a running one has a lease
+runs     one record for each (job, nominal time, n); a running one has an attempt
+that goes on; one that has ended has an end
+jobs     what Scheduler.check finds: tasks, calendars, stuck runs, dead letter
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Final, NamedTuple
+
+import click
+
+from timingwheel.cli.connection import Connection, DirectoryConnection
+from timingwheel.cli.grammar import option, verb
+from timingwheel.cli.output import Printer
+from timingwheel.cli.paging import every_row
+from timingwheel.cli.refusal import RefusedError
+from timingwheel.cli.session import Session
+from timingwheel.jobs.model import Run, RunState
+from timingwheel.jobs.states import FINAL
+from timingwheel.stores.embedded import EmbeddedStore
+from wal.filesystem import FileSystem
+from wal.inspection import verify
+
+# What people see to in the course of things; it does not say that the store is ill.
+_MILD: Final = frozenset({"dead_letter", "unknown_task", "left_running", "torn_tail"})
+
+
+class Complaint(NamedTuple):
+    """One thing that is wrong, or to be seen to.
+
+    Attributes:
+        check: which look found it.
+        kind: what kind of thing.
+        subject: what it is about.
+        message: what was found.
+        fix: what to do.
+    """
+
+    check: str
+    kind: str
+    subject: str
+    message: str
+    fix: str
+
+    @property
+    def is_mild(self) -> bool:
+        """Whether the store is well all the same."""
+        return self.kind in _MILD
+
+
+@verb(
+    None,
+    "doctor",
+    examples=[
+        ("timingwheel doctor --data /var/lib/jobs", ""),
+        ("timingwheel --app shop.jobs:app doctor --strict", "also unknown tasks"),
+    ],
+)
+@option("--strict", is_flag=True, help="End with 1 for what is to be seen to, as well.")
+def doctor(session: Session, *, strict: bool) -> None:
+    """Look over a whole store, and say what is wrong and what to do.
+
+    Reads every byte of the log, every job and every run. Ends with 1 if something is
+    wrong. Without --app it does not know which tasks there are.
+    """
+    printer = session.printer
+    looks: list[str] = []
+    found: list[Complaint] = []
+    if session.settings.url is None:
+        with printer.working("reading the log"):
+            found += of_log(session.settings.data)
+        looks.append("log")
+    if not any(one.kind == "damage" for one in found):
+        with (
+            session.connected() as connection,
+            printer.working("reading jobs and runs"),
+        ):
+            looks += ["opening", "state", "runs", "jobs"]
+            found += of_state(connection)
+            found += of_runs(
+                every_row(connection.app.runs),
+                connection,
+                is_served=connection.is_served,
+            )
+            found += of_jobs(connection)
+    _print(printer, looks, found)
+    bad = [one for one in found if strict or not one.is_mild]
+    if bad:
+        raise RefusedError(f"{len(bad):,} of {len(found):,} findings are to be mended")
+
+
+def of_log(path: str) -> Iterator[Complaint]:
+    """Yield what is wrong with the bytes of a directory."""
+    files = FileSystem(path)
+    if not files.exists():
+        return  # opening it says so
+    for fault in verify(files).faults:
+        yield Complaint(
+            "log",
+            "torn_tail" if fault.torn else "damage",
+            f"{fault.file}, offset {fault.offset}",
+            fault.what,
+            "none: the next open cuts it off, as after any crash"
+            if fault.torn
+            else f"timingwheel log repair --data {path} --out NEWDIR",
+        )
+
+
+def of_state(connection: Connection) -> Iterator[Complaint]:
+    """Yield what contradicts itself in memory; of a directory only."""
+    if not isinstance(connection, DirectoryConnection):
+        return
+    store = connection.app.desk.store
+    if not isinstance(store, EmbeddedStore):
+        return
+    try:
+        store.check()
+    except AssertionError as error:
+        yield Complaint(
+            "state",
+            "invariant",
+            connection.place,
+            f"its state contradicts itself: {error}",
+            "report this with the store; keep a copy",
+        )
+
+
+def of_runs(
+    runs: Iterable[Run], connection: Connection, *, is_served: bool
+) -> Iterator[Complaint]:
+    """Yield what is wrong with single runs.
+
+    Args:
+        runs: all of them.
+        connection: where their attempts are.
+        is_served: whether somebody may work on those that run.
+    """
+    seen: set[str] = set()
+    left = 0
+    for run in runs:
+        if run.id in seen:
+            yield _broken(run, "there are two records of it")
+        seen.add(run.id)
+        if (run.ended_ns is not None) != (run.state in FINAL):
+            yield _broken(run, f"it is {run.state.value}, with an end: {run.ended_ns}")
+        if run.state is RunState.RUNNING:
+            attempts = connection.app.run(run.id).attempts()
+            if not attempts or attempts[-1].ended_ns is not None:
+                yield _broken(run, "it is running, and no attempt of it goes on")
+            left += not is_served
+    if left:
+        yield Complaint(
+            "runs",
+            "left_running",
+            connection.place,
+            f"{left:,} runs count as running, and no scheduler serves this directory",
+            "start one: what a dead process left is lost and tried again",
+        )
+
+
+def of_jobs(connection: Connection) -> Iterator[Complaint]:
+    """Yield what Scheduler.check finds; of tasks only if they are known."""
+    knows = not isinstance(connection, DirectoryConnection) or connection.knows_tasks
+    for one in connection.app.check():
+        if one.kind not in {"unknown_task", "expired_run"} or knows:
+            yield Complaint("jobs", one.kind, one.subject, one.message, one.fix)
+
+
+def _broken(run: Run, what: str) -> Complaint:
+    fix = "report this with the store; keep a copy"
+    return Complaint("runs", "invariant", run.id, what, fix)
+
+
+def _print(printer: Printer, looks: list[str], found: list[Complaint]) -> None:
+    if printer.as_json:
+        findings = [{**one._asdict(), "mild": one.is_mild} for one in found]
+        printer.document({"checks": looks, "findings": findings})
+        return
+    for look in looks:
+        mine = [one for one in found if one.check == look]
+        ill = [one for one in mine if not one.is_mild]
+        mark, colour = ("ok", "green") if not mine else ("to do", "yellow")
+        if ill:
+            mark, colour = "WRONG", "red"
+        click.echo(f"{look:<8} {click.style(mark, fg=colour)}")
+        for one in mine:
+            click.echo(f"  {one.kind}: {one.subject}: {one.message}")
+            click.echo(f"    {one.fix}")
