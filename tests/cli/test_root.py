@@ -41,7 +41,9 @@ def test_every_command_has_a_help_with_examples_that_parse(
 
 def parsed(line: str) -> click.Command:
     """Parse a command line, and return the command that it means."""
-    words = shlex.split(re.split(r" [>|&]|\)\"$", line.partition("timingwheel ")[2])[0])
+    words = shlex.split(
+        re.split(r" [<>|&]|\)\"$", line.partition("timingwheel ")[2])[0]
+    )
     command: click.Command = root
     ctx = root.make_context("timingwheel", words)
     while isinstance(command, Noun):

@@ -15,6 +15,7 @@ from click.shell_completion import shell_complete
 from timingwheel.cli.bench import bench
 from timingwheel.cli.calendars import calendar
 from timingwheel.cli.config import COMPLETION_VARIABLE, completion, config
+from timingwheel.cli.crontab import imports
 from timingwheel.cli.dead import dead
 from timingwheel.cli.demo import demo
 from timingwheel.cli.doctor import doctor
@@ -42,6 +43,7 @@ from timingwheel.cli.refusal import (
 )
 from timingwheel.cli.runs import run
 from timingwheel.cli.tasks import task, worker
+from timingwheel.cli.top import top
 from timingwheel.engine.bodies import COMPILED
 
 PROGRAM: Final = "timingwheel"
@@ -148,7 +150,8 @@ def _made() -> Root:
     job.file("Steer", pause_job, resume_job, cancel_job, run_job, backfill_job)
     made.file("Jobs and runs", job, run, dead)
     made.file("What they use", queue, task, worker, calendar)
-    made.file("Is all well", doctor, log, config)
+    made.file("Is all well", doctor, top, log, config)
+    made.file("Move in", imports)
     made.file("Get to know it", demo, bench, completion)
     return made
 
