@@ -309,8 +309,8 @@ def _client(
         made = importlib.import_module(_CLIENT)
     except ImportError as error:
         raise MissingExtraError(
-            f"--url needs the client, which is not here ({error}): "
-            "pip install 'timingwheel-engine[client]'"
+            "--url: this version has no server and no client yet; name the directory "
+            "of the jobs with --data, while no process holds it"
         ) from error
     with made.Client(url, token=token) as client:
         yield cast("Connection", made.connection(client, tasks))

@@ -17,7 +17,11 @@ def shared_options() -> list[click.Option]:
     """Return the options, made anew: each command owns its parameters."""
     return [
         _made("--data", metavar="DIR", help="The directory with the jobs: ./data."),
-        _made("--url", metavar="URL", help="Or the server that has them."),
+        _made(
+            "--url",
+            metavar="URL",
+            help="Or the server that has them; in a later version.",
+        ),
         _made("--token", metavar="TEXT", help="What the server knows you by."),
         _made(
             "--app",
