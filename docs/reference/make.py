@@ -407,6 +407,7 @@ def index() -> str:
         told = [each for names in what.names.values() for each in names]
         links = ", ".join(f"[{each}]({name}#{each.lower()})" for each in told)
         lines.append(f"- [{what.title}]({name}): {links}")
+    lines.append("- [The command line](cli.md), made by make_cli.py beside this")
     return tidy(lines)
 
 
