@@ -289,7 +289,7 @@ def test_a_crash_at_any_disk_call_leaves_the_jobs_before_or_after_the_step(
     whole = MemoryFileSystem()
     store = open_store(whole, ManualClock(), segment_size_bytes=5120)
     born = whole.calls
-    for step in a_life(store, store.core._clock):  # type: ignore[arg-type]
+    for step in a_life(store, store.core.clock):  # type: ignore[arg-type]
         step()
     states = 0
     for index in range(born + 1 + rng.randrange(2), whole.calls + 1, 2):

@@ -80,12 +80,14 @@ cdef class Lane:
     cdef object log
     cdef object table
     cdef object wheel
-    cdef object elapsed_ns
+    cdef object monotonic_ns
+    cdef int64_t ahead_ns  # of elapsed time before the monotonic clock
 
     def __init__(self, core):
         self.core, self.log, self.table = core, core.log, core.state.table
         self.wheel = core.state.timeline.elapsed_wheel
-        self.elapsed_ns = core.elapsed_ns
+        self.monotonic_ns = core.clock.monotonic_ns
+        self.ahead_ns = core.state.timeline.elapsed_ahead_ns
 
     def schedule(self, delay, payload):
         """Make a timer; return its id, or 0 where the general way has to be gone."""
@@ -96,7 +98,7 @@ cdef class Lane:
         if delay_ns < 0 or type(payload) is not bytes:
             return 0
         size = PyBytes_GET_SIZE(payload)
-        now_ns = self.elapsed_ns()
+        now_ns = self.ahead_ns + <int64_t> self.monotonic_ns()
         if size > PAYLOAD_MAX or delay_ns > INT64_MAX - now_ns:
             return 0
         deadline_ns = now_ns + delay_ns
@@ -154,10 +156,10 @@ cdef class Lane:
 
     cdef int _wake(self, core, int64_t tick) except -1:
         """Do as core.wake_if_earlier, which is called only if it would wake somebody."""
-        cdef int64_t ahead_ns = core.state.timeline.elapsed_ahead_ns
+        cdef int64_t due_ns = (tick << TICK) - self.ahead_ns
         wake_at_ns = core.wake_at_ns
-        if wake_at_ns is None or (tick << TICK) - ahead_ns < <int64_t> wake_at_ns:
-            core.wake_if_earlier((tick << TICK) - ahead_ns)
+        if wake_at_ns is None or due_ns < <int64_t> wake_at_ns:
+            core.wake_if_earlier(due_ns)
         return 0
 
     cdef object _body_of(self, delays, payloads):
@@ -170,7 +172,7 @@ cdef class Lane:
         count = PyList_GET_SIZE(delays)
         if not 0 < count <= TIMERS_MAX or PyList_GET_SIZE(payloads) != count:
             return None
-        now_ns = self.elapsed_ns()
+        now_ns = self.ahead_ns + <int64_t> self.monotonic_ns()
         # From here to the end nothing runs that could change the lists or their items.
         if PyList_GET_SIZE(delays) != count or PyList_GET_SIZE(payloads) != count:
             return None

@@ -164,10 +164,10 @@ class AsyncTimerEngine:
     async def schedule(self, delay: float, payload: bytes = b"") -> TimerId:
         """Make a timer; when this returns it survives. As TimerEngine.schedule."""
         if not self._closing:
-            lsn = self._timers.lane.schedule(delay, payload)
-            if lsn:
-                await self._commits.wait(lsn)
-                return TimerId(lsn)
+            timer_id = self._timers.lane.schedule(delay, payload)
+            if timer_id:
+                await self._commits.wait(timer_id)
+                return timer_id
         return await self._add(lambda timers: timers.schedule(delay, payload))
 
     async def schedule_at(self, wall_ns: int, payload: bytes = b"") -> TimerId:

@@ -123,7 +123,8 @@ class EngineCore:
         an owner that keeps records elsewhere waits here until they are there."""
         self._log = log
         self._owner = owner
-        self._clock = clock
+        self.clock = clock
+        """Where time comes from."""
         self.wake_at_ns: int | None = _AWAKE
         """When the tick thread will look again; None: not before it is woken."""
         self.closed: str | None = None
@@ -342,15 +343,15 @@ class EngineCore:
             due_ns = until_ns
         self.wake_at_ns = due_ns
         try:
-            self._clock.wait(self.wake, self.wake_at_ns)
+            self.clock.wait(self.wake, self.wake_at_ns)
         finally:
             self.wake_at_ns = _AWAKE
 
     def wait_for_space(self) -> None:
         """Wait a second, or less if woken: the disk is full and may not be by then."""
         with self.lock:
-            until_ns = self._clock.monotonic_ns() + DISK_FULL_RETRY_NS
-            self._clock.wait(self.wake, until_ns)
+            until_ns = self.clock.monotonic_ns() + DISK_FULL_RETRY_NS
+            self.clock.wait(self.wake, until_ns)
 
     # -- timers that are not logged ---------------------------------------------------
 
@@ -395,11 +396,11 @@ class EngineCore:
 
     def elapsed_ns(self) -> int:
         """Return engine time now: what delays are measured on, ns."""
-        return self.state.timeline.elapsed_ns(self._clock.monotonic_ns())
+        return self.state.timeline.elapsed_ns(self.clock.monotonic_ns())
 
     def now(self) -> Now:
         """Return the present on all scales; the lock is held."""
-        return self.state.timeline.now(self._clock.read())
+        return self.state.timeline.now(self.clock.read())
 
     @property
     def log(self) -> Log | VolatileLog:
@@ -477,7 +478,7 @@ class EngineCore:
             self.replayed_bytes += len(group.body)
             state.apply_group(group.first_lsn, group.body)
         report = log.start()
-        reading = self._clock.read()
+        reading = self.clock.read()
         last_wall_ns = report.last_wall_ns or reading.wall_ns
         if reading.wall_ns < last_wall_ns:
             # The clock was set back while nobody looked. How long that was nobody knows
@@ -532,7 +533,7 @@ class EngineCore:
         """
         self.require_alive()
         state = self.state
-        now = state.timeline.now(self._clock.read())
+        now = state.timeline.now(self.clock.read())
         events = self._step_events(now)
         timers, armed = state.take_due(now, limit)
         due = Due(timers, armed, self._log.next_lsn + len(events), now)
@@ -564,7 +565,7 @@ class EngineCore:
                 return
             if self._log.failure is None:
                 # A step that no tick has seen yet would move delays over the restart.
-                events = self._step_events(self.state.timeline.now(self._clock.read()))
+                events = self._step_events(self.state.timeline.now(self.clock.read()))
                 with contextlib.suppress(RoomNeededError):
                     if events:
                         self._append(events, urgent=True)

@@ -28,6 +28,7 @@ from timingwheel.engine.acknowledgements import (
 from timingwheel.engine.arguments import checked_snapshot_every, checked_workers
 from timingwheel.engine.core import CLOSED
 from timingwheel.engine.dispatcher import Dispatcher
+from timingwheel.engine.lane import NONE
 from timingwheel.engine.opening import open_timers
 from timingwheel.engine.records import TimerId
 from timingwheel.engine.snapshotter import SNAPSHOT_EVERY_BYTES, Snapshotter
@@ -180,10 +181,9 @@ class TimerEngine:
 
         Cost: O(1), and one write and sync that all callers of the moment share.
         """
-        lsn = 0 if self._closing else self._lane.schedule(delay, payload)
-        if lsn:
-            timer_id = TimerId(lsn)
-        else:
+        timer_id = NONE if self._closing else self._lane.schedule(delay, payload)
+        lsn: int = timer_id
+        if not timer_id:
             self._admit()
             timer_id, lsn = self._timers.schedule(delay, payload)
         if self._waits:

@@ -27,11 +27,13 @@ from timingwheel.engine.records import (
     SCHEDULED,
     Base,
     Kind,
+    TimerId,
     timer_scheduled,
 )
 from timingwheel.engine.timeline import tick_of_deadline
+from wal.bodies import encode_records
 from wal.errors import WalError
-from wal.frame import RECORD_OVERHEAD_BYTES, encode_records
+from wal.frame import RECORD_OVERHEAD_BYTES
 
 if TYPE_CHECKING:
     from timingwheel.engine.core import EngineCore
@@ -39,6 +41,9 @@ if TYPE_CHECKING:
 DELAY_MAX_S: Final = 9_000_000_000
 """285 years; a longer delay goes the general way, which refuses it if it must."""
 assert DELAY_MAX_S * 10**9 <= DEADLINE_MAX_NS
+
+
+NONE: Final = TimerId(0)
 
 
 class Lane:
@@ -55,7 +60,7 @@ class Lane:
         self._timeline = core.state.timeline
         self._wheel = core.state.timeline.elapsed_wheel
 
-    def schedule(self, delay: float, payload: bytes) -> int:
+    def schedule(self, delay: float, payload: bytes) -> TimerId:
         """Make a timer as `Timers.schedule` does.
 
         Returns:
@@ -64,17 +69,17 @@ class Lane:
         """
         delay_ns = _delay_ns(delay)
         if delay_ns < 0 or type(payload) is not bytes:
-            return 0
+            return NONE
         deadline_ns = self._core.elapsed_ns() + delay_ns
         if deadline_ns > DEADLINE_MAX_NS or len(payload) > PAYLOAD_BYTES_MAX:
-            return 0
+            return NONE
         body = encode_records([timer_scheduled(Base.ELAPSED, deadline_ns, payload)])
         core = self._core
         lock = core.lock
         if not lock.acquire(blocking=False):
-            return 0
+            return NONE
         try:
-            timer_id = self._append(body, 1)
+            timer_id = TimerId(self._append(body, 1))
             if timer_id:
                 slot = self._table.insert_record(timer_id, body, RECORD_OVERHEAD_BYTES)
                 tick = tick_of_deadline(deadline_ns)
