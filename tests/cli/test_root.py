@@ -10,10 +10,16 @@ from pathlib import Path
 import click
 import pytest
 
-from tests.cli.stage import Stage
+from tests.cli import program
+from tests.cli.stage import NOON_NS, Stage
+from timingwheel.cli.connection import ServerConnection
 from timingwheel.cli.grammar import Noun, Verb
 from timingwheel.cli.program import main
 from timingwheel.cli.root import root
+from timingwheel.cli.top import view_of
+from timingwheel.jobs.calendars import NamedCalendar
+from timingwheel.jobs.model import Queue
+from timingwheel.scheduler.scheduler import Scheduler
 
 
 def verbs(group: Noun = root, path: str = "timingwheel") -> list[tuple[str, Verb]]:
@@ -198,3 +204,36 @@ def test_ctrl_c_ends_with_130(stage: Stage) -> None:
     group = type(root)("timingwheel")
     group.add_command(interrupted)
     assert group.run(["interrupted"]) == 130
+
+
+def test_a_server_that_does_not_answer_ends_with_1(stage: Stage) -> None:
+    done = stage.bare("job", "list", "--url", "http://127.0.0.1:1")
+    assert (done.code, done.out) == (1, "")
+    assert done.err.startswith("error: ")
+
+
+def test_what_a_client_offers_serves_the_commands(stage: Stage) -> None:
+    """A client has the names of Scheduler, so one stands in for it here."""
+    stage.add("greet", "to=x", "--delay", "1h")
+
+    class Client(Scheduler):
+        def queues(self) -> list[Queue]:
+            return self.desk.store.queues()
+
+        def calendars(self) -> dict[str, NamedCalendar]:
+            return self.desk.store.calendars()
+
+    client = Client(str(stage.data), clock=stage.clock)
+    try:
+        server = ServerConnection(
+            client, "http://x", tasks=program.app.tasks, clock=stage.clock
+        )
+        assert (server.queues(), server.calendars(), server.workers()) == ([], {}, [])
+        assert server.now_ns() == NOON_NS
+        assert {task.name for task in server.tasks()} == {"greet", "fail", "remind"}
+        call = server.call("greet", {"to": "a"}, version=1)
+        assert client.add(call, delay=1).created
+        view = view_of(server)
+        assert (view.is_served, view.ahead) == (True, 1)
+    finally:
+        client.stop(0)

@@ -12,7 +12,7 @@ import sys
 from abc import abstractmethod
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from typing import Any, Final, NamedTuple, Protocol, cast
+from typing import Any, Final, NamedTuple, Protocol
 
 import msgspec
 
@@ -144,11 +144,62 @@ class DirectoryConnection(Connection):
 
     def tasks(self) -> list[TaskFacts]:
         """Return the tasks of the program and those that jobs name."""
-        return tasks_of(self.app)
+        return tasks_of(self.app, self.app.tasks)
 
     def now_ns(self) -> int:
         """Return the present, on the wall clock of the store."""
         return self.app.desk.store.now().wall_ns
+
+
+class ServerConnection(Connection):
+    """A server that has jobs, through its client.
+
+    Args:
+        client: has the names of Scheduler, and queues() and calendars().
+        place: the server's address.
+        tasks: of the program, if it was named.
+        clock: the present, here.
+    """
+
+    def __init__(
+        self, client: Any, place: str, *, tasks: TaskRegistry | None, clock: Clock
+    ) -> None:
+        self.app = client
+        self.place = place
+        self.is_served = True
+        self._client = client
+        self._tasks = tasks
+        self._clock = clock
+
+    def queues(self) -> list[Queue]:
+        """Return all queues that were set or have runs."""
+        return list(self._client.queues())
+
+    def calendars(self) -> dict[str, NamedCalendar]:
+        """Return all calendars by name."""
+        return dict(self._client.calendars())
+
+    def workers(self) -> list[Worker]:
+        """Return who has attempts in hand."""
+        return workers_of(self.app)
+
+    def call(self, task: str, arguments: Mapping[str, object], *, version: int) -> Call:
+        """Return a call of a task, checked if its program is known here, too."""
+        return checked_call(
+            self._tasks or TaskRegistry(),
+            task,
+            arguments,
+            version=version,
+            knows_tasks=self._tasks is not None,
+        )
+
+    def tasks(self) -> list[TaskFacts]:
+        """Return the tasks of the program, if it was named, and those of live jobs."""
+        return tasks_of(self.app, self._tasks or TaskRegistry())
+
+    def now_ns(self) -> int:
+        """Return the present by the clock of this machine."""
+        return self._clock.wall_ns()
 
 
 @contextmanager
@@ -169,7 +220,7 @@ def connected(
     tasks = program_tasks(settings.text("app"))
     url = settings.url
     if url is not None:
-        with _client(url, settings.text("token"), tasks) as connection:
+        with _client(url, settings.text("token"), tasks, clock) as connection:
             yield connection
         return
     app = Scheduler(settings.data, clock=clock, tasks=tasks, create=create)
@@ -262,8 +313,8 @@ def workers_of(app: Scheduler) -> list[Worker]:
     ]
 
 
-def tasks_of(app: Scheduler) -> list[TaskFacts]:
-    """Return the tasks of a registry and those that live jobs name.
+def tasks_of(app: Scheduler, known: TaskRegistry) -> list[TaskFacts]:
+    """Return the tasks that are known and those that live jobs name.
 
     Cost: reads every live job.
     """
@@ -277,14 +328,14 @@ def tasks_of(app: Scheduler) -> list[TaskFacts]:
             cursor = page.cursor
             if cursor is None:
                 break
-    names = sorted(counts.keys() | app.tasks.names)
+    names = sorted(counts.keys() | known.names)
     return [
-        TaskFacts(name, _signature(app, name), counts.get(name, 0)) for name in names
+        TaskFacts(name, _signature(known, name), counts.get(name, 0)) for name in names
     ]
 
 
-def _signature(app: Scheduler, name: str) -> str:
-    task = app.tasks.get(name)
+def _signature(known: TaskRegistry, name: str) -> str:
+    task = known.get(name)
     return "" if task is None else Signature(task.function, name).text
 
 
@@ -303,14 +354,14 @@ def _opened(app: Scheduler, settings: Settings, *, create: bool) -> Desk:
 
 @contextmanager
 def _client(
-    url: str, token: str | None, tasks: TaskRegistry | None
+    url: str, token: str | None, tasks: TaskRegistry | None, clock: Clock
 ) -> Iterator[Connection]:
     try:
-        made = importlib.import_module(_CLIENT)
+        made: Any = importlib.import_module(_CLIENT)
     except ImportError as error:
         raise MissingExtraError(
             "--url: this version has no server and no client yet; name the directory "
             "of the jobs with --data, while no process holds it"
         ) from error
     with made.Client(url, token=token) as client:
-        yield cast("Connection", made.connection(client, tasks))
+        yield ServerConnection(client, url, tasks=tasks, clock=clock)
