@@ -347,7 +347,7 @@ def _opened(app: Scheduler, settings: Settings, *, create: bool) -> Desk:
             raise
         raise RefusedError(
             f"{settings.data} is no store yet ({settings.all['data'].origin}): name "
-            "the directory with --data, a server with --url, or make one: "
+            "the directory with --data, or make one: "
             "timingwheel job add --create"
         ) from error
 

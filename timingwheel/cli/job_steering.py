@@ -159,7 +159,7 @@ def cancel_job(
     "run",
     examples=[
         ("timingwheel job run nightly", "now, once more, also if it is paused"),
-        ("timingwheel --url http://127.0.0.1:8765 job run nightly --wait 5m", ""),
+        ("timingwheel job run nightly --json", "with the run as a document"),
     ],
 )
 @click.argument("job_name", metavar="JOB")
@@ -174,7 +174,7 @@ def run_job(session: Session, *, job_name: str, wait: str | None) -> None:
         if wait is not None and not connection.is_served:
             raise MisuseError(
                 f"--wait needs a scheduler that runs, and none serves "
-                f"{connection.place}: name a server with --url, or leave --wait out"
+                f"{connection.place}: leave --wait out"
             )
         handle = connection.app.trigger(job_name)
         run = handle.get() if wait is None else handle.wait(wait)

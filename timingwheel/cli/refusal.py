@@ -100,8 +100,8 @@ def told(error: BaseException) -> str:
     if isinstance(error, StoreInUseError):
         return (
             f"{error.path} is held by {error.holder}: a directory has one owner at a "
-            "time. If that one serves HTTP, name it: --url http://127.0.0.1:8765; else "
-            "stop it first"
+            "time: stop that one first. A later version can ask it instead, if it serves: "
+            "--url http://127.0.0.1:8765"
         )
     if isinstance(error, ArgumentError):
         fix = _FIXES.get(type(error), _FIXES_OF.get(error.argument, error.fix))

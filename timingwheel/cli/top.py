@@ -65,9 +65,8 @@ class View(NamedTuple):
     None,
     "top",
     examples=[
-        ("timingwheel --url http://127.0.0.1:8765 top", "until Ctrl-C"),
+        ("timingwheel top --json", "for programs"),
         ("timingwheel top", "a directory that nobody serves stands still: shown once"),
-        ("timingwheel --url http://127.0.0.1:8765 top --json --count 60", "JSON lines"),
     ],
 )
 @option(
@@ -77,7 +76,8 @@ class View(NamedTuple):
 def top(session: Session, *, interval: str, count: int | None) -> None:
     """Show what runs, what waits and what has ended.
 
-    On a terminal it is drawn anew at each look, else printed once more.
+    On a terminal it is drawn anew at each look, else printed once more. A directory
+    stands still while this command holds it, so it is shown once unless --count says more.
     """
     interval_ns = duration_ns(interval, "interval", zero=False)
     printer = session.printer
