@@ -81,3 +81,17 @@ class Stage:
         )
         with app:
             act(app)
+
+
+def left_behind(stage: Stage) -> None:
+    """Claim a run of `greet` and close the store, as a process does that dies with it."""
+    app = Scheduler(str(stage.data), clock=stage.clock)
+    store = app.desk.store
+    store.recover()
+    store.join("w1")
+    store.fire(10)
+    claims, ticket = store.claim("w1", tasks=frozenset({"greet"}), count=1)
+    assert len(claims) == 1
+    store.commit(ticket)
+    store.begin(claims[0].run.id, claims[0].token)
+    app.stop(0)

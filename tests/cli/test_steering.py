@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.cli.stage import Stage
+from tests.cli.stage import Stage, left_behind
 from timingwheel.scheduler.scheduler import Scheduler
 
 HOURLY = ("greet", "to=a@x", "--cron", "0 * * * *", "--name", "hourly")
@@ -198,6 +198,21 @@ def test_a_calendar_is_set_and_changed(stage: Stage) -> None:
     assert stage.run("calendar", "exclude", "holidays", "christmas").code == 2
 
 
-def test_a_worker_that_is_gone_is_named(stage: Stage) -> None:
-    stage.add(*HOURLY)
+@pytest.mark.parametrize(("named", "worker"), [((), "unknown"), (("--key", "k"), "w1")])
+def test_a_worker_that_ended_without_a_word_is_named_and_is_no_fault(
+    stage: Stage, named: tuple[str, ...], worker: str
+) -> None:
+    job_id = stage.add("greet", "to=x", "--delay", "0s", *named)
     assert stage.ok("worker", "list", "--json").json["workers"] == []
+    stage.clock.advance(ns=10**9)
+    left_behind(stage)
+    (found,) = stage.ok("worker", "list", "--json").json["workers"]
+    assert (found["name"], found["running"]) == (worker, 1)
+    told = stage.ok("worker", "list")
+    assert worker in told.out
+    assert "counts these attempts as lost" in told.err
+    (finding,) = stage.ok("doctor", "--json").json["findings"]
+    assert (finding["kind"], finding["mild"]) == ("left_running", True)
+    stage.served(lambda app: app.run(job_id).wait(timeout=30))
+    assert stage.ok("run", "show", job_id, "--json").json["state"] == "succeeded"
+    assert stage.ok("doctor", "--json").json["findings"] == []

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import msgspec
 import pytest
 
-from tests.cli.stage import Stage
+from tests.cli.stage import Stage, left_behind
 from timingwheel.cli.connection import DirectoryConnection
 from timingwheel.cli.doctor import of_runs
-from timingwheel.jobs.model import JobId, Run, RunState
+from timingwheel.jobs.model import Run
 from timingwheel.scheduler.scheduler import Scheduler
 
 
@@ -73,28 +74,40 @@ def test_what_is_to_be_seen_to_is_mild_unless_strict(stage: Stage) -> None:
     assert stage.run("doctor", "--strict").code == 1
 
 
-def test_records_that_contradict_each_other_are_found() -> None:
-    app = Scheduler(":memory:")
-    run = Run(job_id=JobId("j"), nominal_ns=1, due_ns=1, task="t")
-    place = DirectoryConnection(app, ":memory:", knows_tasks=False)
+def test_records_that_contradict_each_other_are_found(stage: Stage) -> None:
+    job_id = stage.add("greet", "to=x", "--delay", "0s")
+    stage.clock.advance(ns=10**9)
+    stage.served(lambda app: app.run(job_id).wait(timeout=30))
+    app = Scheduler(str(stage.data), clock=stage.clock)
+    place = DirectoryConnection(app, "here", knows_tasks=False)
 
-    def kinds(*runs: Run) -> list[str]:
+    def told(*runs: Run) -> list[str]:
         return [one.message for one in of_runs(runs, place, is_served=False)]
 
     try:
-        assert kinds(run) == []
-        assert kinds(run, run) == ["there are two records of it"]
-        ended = Run(job_id=JobId("j"), nominal_ns=1, due_ns=1, task="t", ended_ns=2)
-        assert kinds(ended) == ["it is planned, with an end: 2"]
-        running = Run(
-            job_id=JobId("j"),
-            nominal_ns=1,
-            due_ns=1,
-            task="t",
-            state=RunState.RUNNING,
-        )
-        assert kinds(running)[0] == "it is running, and no attempt of it goes on"
-        assert "1 runs count as running" in kinds(running)[1]
+        run = app.run(job_id).get()
+        assert told(run) == []
+        assert told(run, run) == ["there are two records of it"]
+        without = msgspec.structs.replace(run, ended_ns=None)
+        assert told(without) == ["it is succeeded, with an end: None"]
+    finally:
+        app.stop(0)
+
+
+def test_a_run_that_nobody_works_on_is_found_where_somebody_should(
+    stage: Stage,
+) -> None:
+    job_id = stage.add("greet", "to=x", "--delay", "0s")
+    stage.clock.advance(ns=10**9)
+    left_behind(stage)
+    app = Scheduler(str(stage.data), clock=stage.clock)
+    place = DirectoryConnection(app, "here", knows_tasks=False)
+    try:
+        run = app.run(job_id).get()
+        (mild,) = of_runs([run], place, is_served=False)
+        assert mild.kind == "left_running"
+        (wrong,) = of_runs([run], place, is_served=True)
+        assert wrong.message == "it is running, and no attempt of it goes on"
     finally:
         app.stop(0)
 

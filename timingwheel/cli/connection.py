@@ -22,7 +22,7 @@ from timingwheel.clock import Clock
 from timingwheel.errors import MissingExtraError
 from timingwheel.jobs.calendars import NamedCalendar
 from timingwheel.jobs.errors import PayloadError
-from timingwheel.jobs.model import Attempt, Payload, Queue
+from timingwheel.jobs.model import Payload, Queue
 from timingwheel.scheduler.asyncio_scheduler import AsyncScheduler
 from timingwheel.scheduler.desk import Desk
 from timingwheel.scheduler.scheduler import Scheduler
@@ -31,6 +31,8 @@ from timingwheel.scheduler.tasks import Call, NamedTask, TaskRegistry
 from wal.errors import StoreError
 from wal.filesystem import FileSystem
 
+UNKNOWN: Final = "unknown"
+"""Who had the run of a plain job, once that process is gone: claims of it are not logged."""
 _PAGE: Final = 1_000
 _CLIENT: Final = "timingwheel.client"
 
@@ -296,20 +298,20 @@ def checked_call(
 
 def workers_of(app: Scheduler) -> list[Worker]:
     """Return whom the running attempts name."""
-    found: dict[str, list[Attempt]] = {}
+    found: dict[str, list[int]] = {}
     cursor: str | None = None
     while True:
         page = app.runs(state="running", limit=_PAGE, cursor=cursor)
         for run in page:
             attempts = app.run(run.id).attempts()
-            if attempts:
-                found.setdefault(attempts[-1].worker, []).append(attempts[-1])
+            name = attempts[-1].worker if attempts else UNKNOWN
+            found.setdefault(name, []).append(run.started_ns or run.due_ns)
         cursor = page.cursor
         if cursor is None:
             break
     return [
-        Worker(name, len(all_), min(one.started_ns for one in all_))
-        for name, all_ in sorted(found.items())
+        Worker(name, len(starts_ns), min(starts_ns))
+        for name, starts_ns in sorted(found.items())
     ]
 
 

@@ -150,8 +150,7 @@ def of_runs(
         if (run.ended_ns is not None) != (run.state in FINAL):
             yield _broken(run, f"it is {run.state.value}, with an end: {run.ended_ns}")
         if run.state is RunState.RUNNING:
-            attempts = connection.app.run(run.id).attempts()
-            if not attempts or attempts[-1].ended_ns is not None:
+            if _has_no_attempt(connection, run, is_served=is_served):
                 yield _broken(run, "it is running, and no attempt of it goes on")
             left += not is_served
     if left:
@@ -170,6 +169,20 @@ def of_jobs(connection: Connection) -> Iterator[Complaint]:
     for one in connection.app.check():
         if one.kind not in {"unknown_task", "expired_run"} or knows:
             yield Complaint("jobs", one.kind, one.subject, one.message, one.fix)
+
+
+def _has_no_attempt(connection: Connection, run: Run, *, is_served: bool) -> bool:
+    """Return whether nothing stands behind a run that counts as running."""
+    handle = connection.app.run(run.id)
+    attempts = handle.attempts()
+    if not attempts:
+        # The claim of a plain job is not logged: a dead process leaves no attempt of it.
+        is_missing = is_served
+    else:
+        last = attempts[-1]
+        is_missing = last.number == run.attempts and last.ended_ns is not None
+    # It may have ended between the two looks; then it says so by now.
+    return is_missing and handle.get().state is RunState.RUNNING
 
 
 def _broken(run: Run, what: str) -> Complaint:
