@@ -90,6 +90,7 @@ def test_a_wheel_holds_the_compiled_bodies_and_nothing_of_the_workshop(
         assert list(place.glob(f"{twin}.*.so")), twin
     names = {path.name for path in place.iterdir()}
     assert {name for name in names if not name.endswith(".dist-info")} == {
+        "bin",  # with the command
         "timingwheel",
         "wal",
     }

@@ -31,8 +31,10 @@ def data(tmp_path: Path) -> str:
 
 
 def started(*words: str) -> subprocess.Popen[bytes]:
+    # What a shell starts in the background ignores SIGINT, and so would its children.
+    as_in_front = ["env", "--default-signal=INT"]
     return subprocess.Popen(
-        [sys.executable, "-m", "timingwheel", *words],
+        [*as_in_front, sys.executable, "-m", "timingwheel", *words],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         env={**os.environ, "PYTHONPATH": str(ROOT)},
