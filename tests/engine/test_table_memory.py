@@ -69,6 +69,19 @@ def test_payloads_hold_at_most_twice_what_lives_of_them(
     assert bytes_held() <= rows_bytes + SLACK_BYTES + sum(sizes) + 50_000
 
 
+def test_an_insert_that_opens_a_chunk_keeps_the_bound_too() -> None:
+    """Four payloads fill a chunk; of ten chunks, five keep two of them and five one."""
+    table, payload = CompiledTable(), bytes(16_000)
+    for timer_id in range(40):
+        insert(table, 1 + timer_id, payload)
+    for timer_id in range(40):
+        if timer_id % 4 > (1 if timer_id < 20 else 0):
+            table.remove(1 + timer_id)
+    table.check()
+    insert(table, 41, payload)
+    table.check()
+
+
 def runs_out(operation: Callable[[], object], allocations: int) -> bool:
     """Run an operation that has so many allocations left; say whether that was few."""
     testcapi = pytest.importorskip("_testcapi", reason="this Python has no _testcapi")

@@ -622,6 +622,7 @@ cdef class TimerTable:
         self.rows[slot] = row[0]
         self._enter(row.timer_id, slot)
         self.live += 1
+        self._compact()  # it may have opened a chunk; only now has each payload its row
         return slot
 
     cdef void _remove(self, uint64_t at) noexcept:
