@@ -23,6 +23,7 @@ from tests.stores.stage import (
     at,
     cron,
     draft,
+    end_of,
     every,
     overlap,
 )
@@ -30,6 +31,7 @@ from timingwheel.errors import EngineClosedError, EngineFailedError
 from timingwheel.jobs.model import JobId, JobState, Outcome, Run, RunState
 from timingwheel.jobs.store import CancelResult, Verdict
 from timingwheel.stores.embedded import EmbeddedStore
+from timingwheel.stores.finishing import Finishing
 from timingwheel.stores.history_errors import HistoryError
 from timingwheel.testing import ManualClock
 from wal.errors import CommitUnknownError, DiskFullError, StoreInUseError
@@ -365,3 +367,41 @@ def test_threads_that_put_finish_and_ask_at_once_see_one_story(
     assert len(told) == 150
     assert {run.state for run in stage.runs()} == {RunState.SUCCEEDED}
     assert {job.state for job in stage.all_jobs()} == {JobState.DONE}
+
+
+# -- ends that are taken in together -----------------------------------------------------
+
+
+def test_ends_taken_in_together_are_told_in_order_each_with_its_result(
+    make_stage: MakeStage,
+) -> None:
+    stage = make_stage()
+    told: list[Run] = []
+    stage.store.add_listener(told.extend)
+    jobs = [stage.put(0) for _ in range(3)]
+    ends = [
+        end_of(claim, result=claim.run.job_id.encode()) for claim in stage.start_due()
+    ]
+    _, ticket = stage.store.finish(ends)
+    stage.store.commit(ticket)
+    assert [(run.job_id, run.result) for run in told] == [
+        (job, job.encode()) for job in jobs
+    ]
+    assert told == [stage.run(job) for job in jobs]
+
+
+def test_an_end_that_was_decided_and_never_appended_is_not_told(
+    make_stage: MakeStage,
+) -> None:
+    stage = make_stage()
+    told: list[Run] = []
+    stage.store.add_listener(told.extend)
+    stage.put(0)
+    job = stage.put(0)
+    refused, other = stage.start_due()
+    owner = stage.store._owner
+    (decide,) = itertools.islice(Finishing(owner, [end_of(refused)]).decides(), 1)
+    with owner.core.lock:
+        assert decide(owner.core.log.next_lsn)  # and now the disk is full, say
+    stage.end(other)
+    assert [run.job_id for run in told] == [job]

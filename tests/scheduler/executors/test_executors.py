@@ -502,6 +502,32 @@ def test_a_stop_does_not_overtake_the_end_of_an_attempt(
     assert overtaken == [False]
 
 
+@pytest.mark.parametrize("kind", ALL)
+@pytest.mark.parametrize("refused", [False, True])
+def test_a_stop_is_over_when_the_last_work_is_and_not_with_its_grace(
+    kind: str, make_stage: MakeStage, *, refused: bool
+) -> None:
+    """Whether it has ended, or was refused as it was to begin."""
+    stage = make_stage(kind)
+    waiting = WatchedDeque()
+    stage.executor._waiting = waiting  # type: ignore[attr-defined]
+    reached = threading.Event()
+
+    def dawdle(_: object) -> None:
+        reached.set()
+        assert waiting.cleared.wait(PATIENCE_S)
+
+    work = work_of(add[kind].call(1))
+    if refused:
+        stage.host.refused.add(work.claim.token)
+        stage.host.on_begin = dawdle
+    else:
+        stage.host.on_end = dawdle
+    stage.submit(work)
+    assert reached.wait(PATIENCE_S)
+    assert Stopping(stage, grace_s=10 * PATIENCE_S).left() == []
+
+
 @pytest.mark.parametrize("kind", ["inline", "thread", "asyncio"])
 def test_a_handler_that_stops_its_own_executor_is_not_waited_for(
     kind: str, make_stage: MakeStage
