@@ -12,7 +12,7 @@ from __future__ import annotations
 import asyncio
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass
@@ -23,7 +23,7 @@ from bench import beanstalk, lmdb_store, postgres, redis
 from bench.beanstalk import INTERVAL_MS, AsyncBeanstalkStore, BeanstalkStore
 from bench.disk import Fdatasync, work_directory
 from bench.lmdb_store import AsyncLmdbStore, LmdbStore
-from bench.peers import HERE, Kind, opened
+from bench.peers import HERE, Kind, Opened, opened
 from bench.postgres import AsyncPostgresStore, PostgresStore
 from bench.progress import Step
 from bench.redis import EVERYSEC, AsyncRedisStore, RedisStore
@@ -198,111 +198,83 @@ class Tasks(Sustained):
         return (time.perf_counter() - start) / done
 
 
-def _by(make: Callable[[Store], Sustained]) -> OpenRivals:
-    def rivals(stack: ExitStack, directory: Path, loaded: int) -> list[Sustained]:
-        def of(kind: Kind, store: Callable[[], Store]) -> list[Store]:
-            return list(opened(stack, kind, store))
+Rivals = Sequence[tuple[Kind, str, Callable[[Path, int], Opened]]]
+"""What each needs to be here, the name of its directory, and what opens it there."""
 
-        at = directory.joinpath
-        stores = [
-            *of(HERE, lambda: EngineStore(at("ours"), loaded)),
-            *of(HERE, lambda: SqliteStore(at("full"), loaded)),
-            *of(lmdb_store.KIND, lambda: LmdbStore(at("lmdb"), loaded)),
-            *of(redis.KIND, lambda: RedisStore(at("redis"), loaded)),
-            *of(beanstalk.KIND, lambda: BeanstalkStore(at("beanstalk"), loaded)),
-            *of(postgres.KIND, lambda: PostgresStore(at("postgres"), loaded)),
-            *of(
-                HERE,
-                lambda: SqliteStore(
-                    at("normal"), loaded, synchronous=NORMAL, equal=False
-                ),
-            ),
-            *of(
-                redis.KIND,
-                lambda: RedisStore(at("everysec"), loaded, fsync=EVERYSEC, equal=False),
-            ),
+_STORES: Rivals[Store] = (
+    (HERE, "ours", EngineStore),
+    (HERE, "full", SqliteStore),
+    (lmdb_store.KIND, "lmdb", LmdbStore),
+    (redis.KIND, "redis", RedisStore),
+    (beanstalk.KIND, "beanstalk", BeanstalkStore),
+    (postgres.KIND, "postgres", PostgresStore),
+    (HERE, "normal", partial(SqliteStore, synchronous=NORMAL, equal=False)),
+    (redis.KIND, "everysec", partial(RedisStore, fsync=EVERYSEC, equal=False)),
+)
+_ASYNC_STORES: Rivals[AsyncStore] = (
+    (HERE, "ours", AsyncEngineStore),
+    (HERE, "full", AsyncSqliteStore),
+    (lmdb_store.KIND, "lmdb", AsyncLmdbStore),
+    (redis.KIND, "redis", AsyncRedisStore),
+    (beanstalk.KIND, "beanstalk", AsyncBeanstalkStore),
+    (postgres.KIND, "postgres", AsyncPostgresStore),
+    (HERE, "normal", partial(AsyncSqliteStore, synchronous=NORMAL, equal=False)),
+    (redis.KIND, "everysec", partial(AsyncRedisStore, fsync=EVERYSEC, equal=False)),
+)
+_RELAXED: Rivals[Store] = (
+    (HERE, "ours", partial(EngineStore, durability="interval")),
+    (HERE, "normal", partial(SqliteStore, synchronous=NORMAL)),
+    (lmdb_store.KIND, "lmdb", partial(LmdbStore, sync=False)),
+    (beanstalk.KIND, "beanstalk", partial(BeanstalkStore, fsync_ms=INTERVAL_MS)),
+    (redis.KIND, "everysec", partial(RedisStore, fsync=EVERYSEC, equal=False)),
+    (postgres.KIND, "async", partial(PostgresStore, sync=False)),
+)
+
+
+def _by(make: Callable[[Opened], Sustained], rivals: Rivals[Opened]) -> OpenRivals:
+    """Return what opens those of the rivals that are here, each in a case."""
+
+    def opens(stack: ExitStack, directory: Path, loaded: int) -> list[Sustained]:
+        return [
+            make(store)
+            for kind, name, open_store in rivals
+            for store in opened(
+                stack, kind, partial(open_store, directory / name, loaded)
+            )
         ]
-        return [make(store) for store in stores]
 
-    return rivals
-
-
-def _by_tasks(tasks: int) -> OpenRivals:
-    def rivals(stack: ExitStack, directory: Path, loaded: int) -> list[Sustained]:
-        def of(kind: Kind, store: Callable[[], AsyncStore]) -> list[AsyncStore]:
-            return list(opened(stack, kind, store))
-
-        at = directory.joinpath
-        stores = [
-            *of(HERE, lambda: AsyncEngineStore(at("ours"), loaded)),
-            *of(HERE, lambda: AsyncSqliteStore(at("full"), loaded)),
-            *of(lmdb_store.KIND, lambda: AsyncLmdbStore(at("lmdb"), loaded)),
-            *of(redis.KIND, lambda: AsyncRedisStore(at("redis"), loaded)),
-            *of(beanstalk.KIND, lambda: AsyncBeanstalkStore(at("beanstalk"), loaded)),
-            *of(postgres.KIND, lambda: AsyncPostgresStore(at("postgres"), loaded)),
-            *of(
-                HERE,
-                lambda: AsyncSqliteStore(
-                    at("normal"), loaded, synchronous=NORMAL, equal=False
-                ),
-            ),
-            *of(
-                redis.KIND,
-                lambda: AsyncRedisStore(
-                    at("everysec"), loaded, fsync=EVERYSEC, equal=False
-                ),
-            ),
-        ]
-        return [Tasks(store, tasks) for store in stores]
-
-    return rivals
-
-
-def _relaxed(stack: ExitStack, directory: Path, loaded: int) -> list[Sustained]:
-    def of(kind: Kind, store: Callable[[], Store]) -> list[Store]:
-        return list(opened(stack, kind, store))
-
-    at = directory.joinpath
-    stores = [
-        *of(HERE, lambda: EngineStore(at("ours"), loaded, durability="interval")),
-        *of(HERE, lambda: SqliteStore(at("normal"), loaded, synchronous=NORMAL)),
-        *of(lmdb_store.KIND, lambda: LmdbStore(at("lmdb"), loaded, sync=False)),
-        *of(
-            beanstalk.KIND,
-            lambda: BeanstalkStore(at("beanstalk"), loaded, fsync_ms=INTERVAL_MS),
-        ),
-        *of(
-            redis.KIND,
-            lambda: RedisStore(at("everysec"), loaded, fsync=EVERYSEC, equal=False),
-        ),
-        *of(postgres.KIND, lambda: PostgresStore(at("async"), loaded, sync=False)),
-    ]
-    return [OneCaller(store) for store in stores]
+    return opens
 
 
 _ONE = schedule_frame_bytes(1)
 
 OPERATIONS: tuple[Operation, ...] = (
-    Operation("schedule, 1 caller", _by(OneCaller), _ONE),
-    Operation("schedule, 16 threads", _by(lambda store: Threads(store, 16)), _ONE),
-    Operation("schedule, 16 asyncio tasks", _by_tasks(16), _ONE),
-    Operation("schedule, 256 asyncio tasks", _by_tasks(256), _ONE),
+    Operation("schedule, 1 caller", _by(OneCaller, _STORES), _ONE),
+    Operation("schedule, 16 threads", _by(partial(Threads, threads=16), _STORES), _ONE),
+    Operation(
+        "schedule, 16 asyncio tasks", _by(partial(Tasks, tasks=16), _ASYNC_STORES), _ONE
+    ),
+    Operation(
+        "schedule, 256 asyncio tasks",
+        _by(partial(Tasks, tasks=256), _ASYNC_STORES),
+        _ONE,
+    ),
     Operation(
         "schedule_many(256)",
-        _by(lambda store: Batches(store, 256)),
+        _by(partial(Batches, timers=256), _STORES),
         schedule_frame_bytes(256),
         timers=256,
         batch=True,
     ),
     Operation(
         "schedule_many(4096)",
-        _by(lambda store: Batches(store, 4_096)),
+        _by(partial(Batches, timers=4_096), _STORES),
         schedule_frame_bytes(4_096),
         timers=4_096,
         batch=True,
     ),
-    Operation("cancel, 1 caller", _by(Cancels), cancel_frame_bytes()),
-    Operation("schedule, interval 50 ms", _relaxed, _ONE, batch=True),
+    Operation("cancel, 1 caller", _by(Cancels, _STORES), cancel_frame_bytes()),
+    Operation("schedule, interval 50 ms", _by(OneCaller, _RELAXED), _ONE, batch=True),
 )
 
 

@@ -4,19 +4,17 @@ from __future__ import annotations
 
 import ast
 import inspect
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
+from tests.fresh_python import ROOT, run_python, without
 from tests.wheel_bodies import CompiledWheel, needs_the_compiled_wheel
-from timingwheel import bodies
 from timingwheel.wheel import TimerWheel
 
-ROOT = Path(__file__).resolve().parent.parent
 STUB = ROOT / "timingwheel" / "_wheel.pyi"
+
+COMPILED_MODULE = "timingwheel._wheel"
 
 WHICH = """
 from timingwheel import COMPILED, TimerWheel
@@ -24,29 +22,6 @@ from timingwheel.engine import timeline
 assert timeline.TimerWheel is TimerWheel
 print(COMPILED, TimerWheel.__module__)
 """
-
-# A finder for the compiled module that fails as a real one does.
-FINDER = """
-import sys
-class Finder:
-    @staticmethod
-    def find_spec(name, path=None, target=None):
-        if name == "timingwheel._wheel":
-            raise {error}
-sys.meta_path.insert(0, Finder)
-"""
-
-
-def run_python(source: str, **environment: str) -> subprocess.CompletedProcess[str]:
-    clean = {name: value for name, value in os.environ.items() if name != "COV_CORE"}
-    clean.pop(bodies.PURE_VARIABLE, None)
-    return subprocess.run(
-        [sys.executable, "-c", source],
-        capture_output=True,
-        text=True,
-        check=False,
-        env={**clean, "PYTHONPATH": str(ROOT), **environment},
-    )
 
 
 @needs_the_compiled_wheel
@@ -60,13 +35,13 @@ def test_the_plain_wheel_serves_when_the_environment_asks_for_it() -> None:
 
 
 def test_the_plain_wheel_serves_when_the_other_was_not_built() -> None:
-    missing = FINDER.format(error='ModuleNotFoundError("no", name=name)')
+    missing = without(COMPILED_MODULE)
     done = run_python(missing + WHICH)
     assert done.stdout == "False timingwheel.wheel\n", done.stderr
 
 
 def test_a_compiled_wheel_that_does_not_load_says_what_to_do() -> None:
-    broken = FINDER.format(error='ImportError("undefined symbol", name=name)')
+    broken = without(COMPILED_MODULE, 'ImportError("undefined symbol", name=name)')
     done = run_python(broken + WHICH)
     assert done.returncode == 1
     assert "does not load (undefined symbol)" in done.stderr
@@ -77,7 +52,7 @@ def test_a_compiled_wheel_that_does_not_load_says_what_to_do() -> None:
 
 
 def test_something_else_that_is_missing_is_not_taken_for_a_wheel_not_built() -> None:
-    other = FINDER.format(error='ModuleNotFoundError("no libfoo", name="foo")')
+    other = without(COMPILED_MODULE, 'ModuleNotFoundError("no libfoo", name="foo")')
     assert "ModuleNotFoundError: no libfoo" in run_python(other + WHICH).stderr
 
 
@@ -93,7 +68,7 @@ def test_something_else_that_is_missing_is_not_taken_for_a_wheel_not_built() -> 
     ],
 )
 def test_the_package_is_compiled_only_if_all_of_it_is(module: str) -> None:
-    missing = FINDER.format(error='ModuleNotFoundError("no", name=name)')
+    missing = without(COMPILED_MODULE)
     missing = missing.replace("timingwheel._wheel", module)
     done = run_python(missing + "import timingwheel; print(timingwheel.COMPILED)")
     assert done.stdout == "False\n", done.stderr

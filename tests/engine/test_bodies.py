@@ -4,68 +4,50 @@ from __future__ import annotations
 
 import ast
 import inspect
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
 from tests.engine.table_bodies import CompiledTable, needs_the_compiled_table
-from timingwheel import bodies
+from tests.fresh_python import ROOT, run_python, without
 from timingwheel.engine.table import TimerTable
 
-ROOT = Path(__file__).resolve().parent.parent.parent
 ENGINE = ROOT / "timingwheel" / "engine"
 
+COMPILED_MODULE = "timingwheel.engine._table"
+MODULES = [COMPILED_MODULE, "timingwheel.engine._lane"]
+
 WHICH = """
-from timingwheel.engine import state
-print(state.TimerTable.__module__)
+from timingwheel import COMPILED
+from timingwheel.engine import state, timers
+print(COMPILED, state.TimerTable.__module__, timers.Lane.__module__)
 """
-
-# A finder for the compiled module that fails as a real one does.
-FINDER = """
-import sys
-class Finder:
-    @staticmethod
-    def find_spec(name, path=None, target=None):
-        if name == "timingwheel.engine._table":
-            raise {error}
-sys.meta_path.insert(0, Finder)
-"""
-
-
-def run_python(source: str, **environment: str) -> subprocess.CompletedProcess[str]:
-    clean = {name: value for name, value in os.environ.items() if name != "COV_CORE"}
-    clean.pop(bodies.PURE_VARIABLE, None)
-    return subprocess.run(
-        [sys.executable, "-c", source],
-        capture_output=True,
-        text=True,
-        check=False,
-        env={**clean, "PYTHONPATH": str(ROOT), **environment},
-    )
+SERVING = {
+    "compiled": "True timingwheel.engine._table timingwheel.engine._lane\n",
+    "plain": "False timingwheel.engine.table timingwheel.engine.lane\n",
+}
 
 
 @needs_the_compiled_table
 def test_the_compiled_table_serves_when_it_was_built() -> None:
     done = run_python(WHICH)
-    assert done.stdout == "timingwheel.engine._table\n", done.stderr
+    assert done.stdout == SERVING["compiled"], done.stderr
 
 
 def test_the_plain_table_serves_when_the_environment_asks_for_it() -> None:
     done = run_python(WHICH, TIMINGWHEEL_PURE="1")
-    assert done.stdout == "timingwheel.engine.table\n", done.stderr
+    assert done.stdout == SERVING["plain"], done.stderr
 
 
-def test_the_plain_table_serves_when_the_other_was_not_built() -> None:
-    missing = FINDER.format(error='ModuleNotFoundError("no", name=name)')
-    done = run_python(missing + WHICH)
-    assert done.stdout == "timingwheel.engine.table\n", done.stderr
+@pytest.mark.parametrize("module", MODULES)
+def test_the_plain_bodies_serve_when_one_was_not_built(module: str) -> None:
+    done = run_python(without(module) + WHICH)
+    assert done.stdout == SERVING["plain"], done.stderr
 
 
-def test_a_compiled_table_that_does_not_load_says_what_to_do() -> None:
-    broken = FINDER.format(error='ImportError("undefined symbol", name=name)')
+@pytest.mark.parametrize("module", MODULES)
+def test_a_compiled_body_that_does_not_load_says_what_to_do(module: str) -> None:
+    broken = without(module, 'ImportError("undefined symbol", name=name)')
     done = run_python(broken + WHICH)
     assert done.returncode == 1
     assert "does not load (undefined symbol)" in done.stderr
@@ -73,7 +55,7 @@ def test_a_compiled_table_that_does_not_load_says_what_to_do() -> None:
 
 
 def test_something_else_that_is_missing_is_not_taken_for_a_table_not_built() -> None:
-    other = FINDER.format(error='ModuleNotFoundError("no libfoo", name="foo")')
+    other = without(COMPILED_MODULE, 'ModuleNotFoundError("no libfoo", name="foo")')
     assert "ModuleNotFoundError: no libfoo" in run_python(other + WHICH).stderr
 
 

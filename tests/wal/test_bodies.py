@@ -4,23 +4,19 @@ from __future__ import annotations
 
 import ast
 import inspect
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
+from tests.fresh_python import ROOT, run_python, without
 from tests.wal.codec_bodies import (
     COMPILED,
     PLAIN,
     CompiledPlan,
     needs_the_compiled_codec,
 )
-from wal import bodies
 from wal.plan import FramePlan, PendingFrame
 
-ROOT = Path(__file__).resolve().parents[2]
 FUNCTIONS = {
     "chain_of": "frame",
     "encode_records": "frame",
@@ -35,17 +31,6 @@ assert reader.read_frames is bodies.read_frames
 assert writer.encode_frame is bodies.encode_frame
 assert log.FramePlan is bodies.FramePlan
 print(bodies.COMPILED, bodies.encode_frame.__module__, bodies.FramePlan.__module__)
-"""
-
-# A finder for the compiled module that fails as a real one does.
-FINDER = """
-import sys
-class Finder:
-    @staticmethod
-    def find_spec(name, path=None, target=None):
-        if name == {module!r}:
-            raise {error}
-sys.meta_path.insert(0, Finder)
 """
 
 # Frames made and read back, some of them masked, large or of many records.
@@ -69,18 +54,6 @@ print(IMPLEMENTATION, native_address() != 0, group.record_count)
 """
 
 
-def run_python(source: str, **environment: str) -> subprocess.CompletedProcess[str]:
-    clean = {name: value for name, value in os.environ.items() if name != "COV_CORE"}
-    clean.pop(bodies.PURE_VARIABLE, None)
-    return subprocess.run(
-        [sys.executable, "-c", source],
-        capture_output=True,
-        text=True,
-        check=False,
-        env={**clean, "PYTHONPATH": str(ROOT), **environment},
-    )
-
-
 @needs_the_compiled_codec
 def test_the_compiled_codec_serves_when_it_was_built() -> None:
     done = run_python(WHICH)
@@ -94,15 +67,13 @@ def test_the_plain_codec_serves_when_the_environment_asks_for_it() -> None:
 
 @pytest.mark.parametrize("module", ["wal._codec", "wal._plan"])
 def test_the_plain_bodies_serve_when_the_others_were_not_built(module: str) -> None:
-    missing = FINDER.format(module=module, error='ModuleNotFoundError("no", name=name)')
+    missing = without(module)
     done = run_python(missing + WHICH)
     assert done.stdout == "False wal.frame wal.plan\n", done.stderr
 
 
 def test_a_compiled_codec_that_does_not_load_says_what_to_do() -> None:
-    broken = FINDER.format(
-        module="wal._codec", error='ImportError("undefined symbol", name=name)'
-    )
+    broken = without("wal._codec", 'ImportError("undefined symbol", name=name)')
     done = run_python(broken + WHICH)
     assert done.returncode == 1
     assert "does not load (undefined symbol)" in done.stderr
@@ -110,9 +81,7 @@ def test_a_compiled_codec_that_does_not_load_says_what_to_do() -> None:
 
 
 def test_something_else_that_is_missing_is_not_taken_for_a_codec_not_built() -> None:
-    other = FINDER.format(
-        module="wal._codec", error='ModuleNotFoundError("no libfoo", name="foo")'
-    )
+    other = without("wal._codec", 'ModuleNotFoundError("no libfoo", name="foo")')
     assert "ModuleNotFoundError: no libfoo" in run_python(other + WHICH).stderr
 
 
@@ -127,8 +96,8 @@ def test_something_else_that_is_missing_is_not_taken_for_a_codec_not_built() -> 
 )
 def test_the_compiled_codec_sums_by_whatever_there_is(missing: str, found: str) -> None:
     """By the C function, by the extension's call, and by the portable body."""
-    without = FINDER.format(module=missing, error='ImportError("no", name=name)')
-    done = run_python(without + ROUND_TRIP)
+    lacking = without(missing, 'ImportError("no", name=name)')
+    done = run_python(lacking + ROUND_TRIP)
     assert done.stdout.strip() == found, done.stderr
 
 

@@ -25,6 +25,12 @@ calendar: Final = noun(
 )
 
 
+_calendar_argument = click.argument("name", metavar="CALENDAR")
+_days_argument = click.argument(
+    "days", nargs=-1, required=True, type=DAY, metavar="DAY..."
+)
+
+
 @verb(calendar, "list", examples=[("timingwheel calendar list", "")])
 def list_calendars(session: Session) -> None:
     """List all calendars."""
@@ -44,7 +50,7 @@ def list_calendars(session: Session) -> None:
 
 
 @verb(calendar, "show", examples=[("timingwheel calendar show holidays", "")])
-@click.argument("name", metavar="CALENDAR")
+@_calendar_argument
 def show_calendar(session: Session, *, name: str) -> None:
     """Show the days of a calendar."""
     with session.connected() as connection:
@@ -66,7 +72,7 @@ def show_calendar(session: Session, *, name: str) -> None:
         )
     ],
 )
-@click.argument("name", metavar="CALENDAR")
+@_calendar_argument
 @option("--date", "dates", multiple=True, type=DAY, help="A day; may be repeated.")
 @option(
     "--weekday",
@@ -95,8 +101,8 @@ def set_calendar(
     "exclude",
     examples=[("timingwheel calendar exclude holidays 2026-12-25", "")],
 )
-@click.argument("name", metavar="CALENDAR")
-@click.argument("days", nargs=-1, required=True, type=DAY, metavar="DAY...")
+@_calendar_argument
+@_days_argument
 def exclude(session: Session, *, name: str, days: tuple[date, ...]) -> None:
     """Add days on which nothing runs; makes the calendar if there is none."""
     with session.connected() as connection:
@@ -109,8 +115,8 @@ def exclude(session: Session, *, name: str, days: tuple[date, ...]) -> None:
     "include",
     examples=[("timingwheel calendar include holidays 2026-12-25", "")],
 )
-@click.argument("name", metavar="CALENDAR")
-@click.argument("days", nargs=-1, required=True, type=DAY, metavar="DAY...")
+@_calendar_argument
+@_days_argument
 def include(session: Session, *, name: str, days: tuple[date, ...]) -> None:
     """Take days off a calendar again, so that jobs run on them."""
     with session.connected() as connection:

@@ -30,8 +30,8 @@ else:
         from timingwheel.engine.table import TimerTable
     except ImportError as error:
         raise ImportError(
-            f"the compiled timer table is there but does not load ({error}): install "
-            f"timingwheel again, or set {PURE_VARIABLE}=1 to run without it"
+            f"the compiled timer table or lane is there but does not load ({error}): "
+            f"install timingwheel again, or set {PURE_VARIABLE}=1 to run without it"
         ) from error
 
 COMPILED: Final = (
