@@ -235,6 +235,10 @@ class AsyncScheduler(Awaited):
     explain = awaited(Scheduler.explain)
     why = awaited(Scheduler.why)
     skips = awaited(Scheduler.skips)
+    queues = awaited(Scheduler.queues)
+    calendars = awaited(Scheduler.calendars)
+    workers = awaited(Scheduler.workers)
+    known_tasks = awaited(Scheduler.known_tasks)
     load_ahead = awaited(Scheduler.load_ahead)
     check = awaited(Scheduler.check)
 

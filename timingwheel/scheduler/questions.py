@@ -11,9 +11,10 @@ from datetime import datetime
 from typing import Final, TypeVar
 
 from timingwheel.errors import ArgumentError
+from timingwheel.jobs.calendars import NamedCalendar
 from timingwheel.jobs.durations import Duration, duration_ns
 from timingwheel.jobs.explaining import TIMES_MAX, NextTime
-from timingwheel.jobs.model import Job, JobState, Run, RunState, SkipRange
+from timingwheel.jobs.model import Job, JobState, Queue, Run, RunState, SkipRange
 from timingwheel.jobs.store import PAGE_LIMIT, JobQuery, Load, RunQuery
 from timingwheel.scheduler.checking import Doctor, Finding
 from timingwheel.scheduler.describing import explained, upcoming
@@ -21,6 +22,7 @@ from timingwheel.scheduler.desk import AnyJob, AnyRun, Desk
 from timingwheel.scheduler.handles import Page, RunHandle
 from timingwheel.scheduler.moments import bound_ns
 from timingwheel.scheduler.options import checked_tags, checked_text
+from timingwheel.scheduler.surveying import TaskFacts, Worker, tasks_of, workers_of
 from timingwheel.scheduler.tasks import Task
 from timingwheel.scheduler.why import Explainer
 
@@ -103,6 +105,7 @@ class Questions:
         task: str | Task | None = None,
         queue: str | None = None,
         tags: Mapping[str, str] | None = None,
+        discarded: bool | None = None,
         since: datetime | None = None,
         until: datetime | None = None,
         limit: int = PAGE_LIMIT,
@@ -116,6 +119,8 @@ class Questions:
             task: the task or its name.
             queue: where they wait.
             tags: words that the job has.
+            discarded: whether it was taken off the dead-letter list; False with the
+                states "failed" and "lost" is that list.
             since: no nominal time before.
             until: none at or after.
             limit: rows at most, 1 to 1,000.
@@ -133,6 +138,7 @@ class Questions:
                 task=_task_name(task),
                 queue=_text(queue, "queue"),
                 tags=None if tags is None else checked_tags(tags),
+                discarded=discarded,
                 since_ns=None if since is None else bound_ns(since, "since"),
                 until_ns=None if until is None else bound_ns(until, "until"),
                 cursor=cursor,
@@ -214,6 +220,29 @@ class Questions:
         desk = self.desk
         since_ns = 0 if since is None else bound_ns(since, "since")
         return desk.store.skips(desk.require(job).id, since_ns=since_ns)
+
+    def queues(self) -> list[Queue]:
+        """Return all queues that were set or have runs."""
+        return self.desk.store.queues()
+
+    def calendars(self) -> dict[str, NamedCalendar]:
+        """Return all calendars by name."""
+        return self.desk.store.calendars()
+
+    def workers(self) -> list[Worker]:
+        """Return who works on runs now.
+
+        Cost: reads every running attempt.
+        """
+        return workers_of(self.desk.store)
+
+    def known_tasks(self) -> list[TaskFacts]:
+        """Return the tasks of this program and those that live jobs name.
+
+        Cost: reads every live job.
+        """
+        desk = self.desk
+        return tasks_of(desk.store, desk.tasks)
 
     def load_ahead(
         self, span: Duration = "24h", *, step: Duration = "1m"

@@ -1,0 +1,111 @@
+"""Who may ask: what stands before every request, those of a dashboard too.
+
+A browser on this machine reaches a server on the loopback address, and any page that it
+shows may try. So without tokens the Host must be one of this machine's own names (a
+foreign name that resolves to it is refused), and with or without, a request that changes
+something must not come from another Origin.
+"""
+
+from __future__ import annotations
+
+from typing import Final, NamedTuple
+from urllib.parse import urlsplit
+
+from starlette.datastructures import Headers
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from timingwheel.server.operations import Role
+from timingwheel.server.responses import problem_response
+from timingwheel.server.tokens import TokenBook
+from timingwheel.wire.problems import make_problem
+
+LOOPBACK_NAMES: Final = frozenset({"127.0.0.1", "localhost", "::1"})
+OPEN_PATHS: Final = frozenset({"/health", "/ready"})
+CALLER_KEY: Final = "timingwheel.caller"
+_SAFE: Final = frozenset({"GET", "HEAD"})
+
+
+class Caller(NamedTuple):
+    """Who asks.
+
+    Attributes:
+        name: of the token; None where none is needed.
+        role: what it may.
+    """
+
+    name: str | None
+    role: Role
+
+
+class Guard:
+    """Lets a request through with its caller in the scope, or refuses it.
+
+    Args:
+        app: what it stands before.
+        tokens: who is known; None: everybody may do everything, on this machine alone.
+        hosts: without tokens, which Host names are this machine's.
+    """
+
+    def __init__(
+        self,
+        app: ASGIApp,
+        *,
+        tokens: TokenBook | None,
+        hosts: frozenset[str] = LOOPBACK_NAMES,
+    ) -> None:
+        self._app = app
+        self._tokens = tokens
+        self._hosts = hosts
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serve one request."""
+        if scope["type"] != "http" or scope["path"] in OPEN_PATHS:
+            await self._app(scope, receive, send)
+            return
+        headers = Headers(scope=scope)
+        refusal = self._refusal(scope["method"], headers)
+        caller = None if refusal is not None else self._caller(headers)
+        if refusal is None and caller is None:
+            refusal = (
+                401,
+                "pass a token that this server knows: Authorization: Bearer tw_...",
+            )
+        if refusal is not None:
+            status, detail = refusal
+            response = problem_response(make_problem("access", status, detail))
+            if status == 401:
+                response.headers["www-authenticate"] = 'Bearer realm="timingwheel"'
+            await response(scope, receive, send)
+            return
+        scope[CALLER_KEY] = caller
+        await self._app(scope, receive, send)
+
+    def _refusal(self, method: str, headers: Headers) -> tuple[int, str] | None:
+        host = headers.get("host", "")
+        if self._tokens is None and _name_of(host) not in self._hosts:
+            detail = (
+                f"the Host is {host!r}, which is no name of this machine: ask "
+                "http://127.0.0.1, or start the server with tokens"
+            )
+            return 403, detail
+        origin = headers.get("origin")
+        if method not in _SAFE and origin and urlsplit(origin).netloc != host:
+            return 403, f"the Origin {origin!r} may not change anything here"
+        return None
+
+    def _caller(self, headers: Headers) -> Caller | None:
+        if self._tokens is None:
+            return Caller(None, Role.ADMIN)
+        scheme, _, secret = headers.get("authorization", "").partition(" ")
+        if scheme.lower() != "bearer" or not secret:
+            return None
+        token = self._tokens.find(secret.strip())
+        return None if token is None else Caller(token.name, token.allows)
+
+
+def _name_of(host: str) -> str:
+    """Return a Host without its port."""
+    try:
+        return urlsplit(f"//{host}").hostname or ""
+    except ValueError:
+        return ""

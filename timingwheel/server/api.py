@@ -1,0 +1,260 @@
+"""The API as an ASGI application: find the operation, decode, call, encode.
+
+Whatever waits for the disk is called on a few threads, never on the loop; more requests
+than REQUESTS_MAX at once are refused, so that a flood costs neither memory nor order.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import re
+from typing import Any, Final, cast
+
+import msgspec
+from starlette.datastructures import Headers, QueryParams
+from starlette.responses import Response
+from starlette.types import Message, Receive, Scope, Send
+
+from timingwheel.errors import ArgumentError
+from timingwheel.scheduler.awaited import RequestThreads
+from timingwheel.scheduler.scheduler import Scheduler
+from timingwheel.server.access import CALLER_KEY, Caller
+from timingwheel.server.operations import API_PATH, Asked, Operation, Reply, Routes
+from timingwheel.server.responses import problem_response, value_response
+from timingwheel.wire.problems import Problem, make_problem, problem_of
+
+REQUESTS_MAX: Final = 1_000
+"""Requests in hand at once, those that wait for a run too."""
+BODY_BYTES_MAX: Final = 2 << 20
+"""Of a request: a payload of the largest size fits, also when it is Base64."""
+
+_FIELD: Final = re.compile(r"(?s)(.*?) - at `(?:key in )?\$(.*)`")
+_UNKNOWN: Final = re.compile(r"Object contains unknown field `(.*)`")
+_MISSING: Final = re.compile(r"Object missing required field `(.*)`")
+_JSON: Final = "application/json"
+_logger = logging.getLogger("timingwheel.server")
+
+
+class _RefusedError(Exception):
+    """Ends a request with a problem."""
+
+    def __init__(self, problem: Problem) -> None:
+        super().__init__(problem)
+        self.problem = problem
+
+
+class Api:
+    """Answers requests below API_PATH.
+
+    Args:
+        scheduler: which is asked.
+        operations: what can be asked.
+        threads: where calls wait for the disk.
+        stopping: set when the server is to end.
+    """
+
+    def __init__(
+        self,
+        scheduler: Scheduler,
+        operations: tuple[Operation, ...],
+        *,
+        threads: RequestThreads,
+        stopping: asyncio.Event,
+    ) -> None:
+        self._scheduler = scheduler
+        self._routes = Routes(operations)
+        self._threads = threads
+        self._stopping = stopping
+        self._in_hand = 0
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serve one request."""
+        if self._in_hand >= REQUESTS_MAX:
+            busy = make_problem("busy", 503, "too many requests at once; ask again")
+            await problem_response(busy)(scope, receive, send)
+            return
+        self._in_hand += 1
+        try:
+            response = await self._response(scope, receive)
+        finally:
+            self._in_hand -= 1
+        await response(scope, receive, send)
+
+    async def _response(self, scope: Scope, receive: Receive) -> Response:
+        try:
+            operation, path = self._found(scope)
+            caller = cast("Caller", scope[CALLER_KEY])
+            if caller.role < operation.role:
+                needed = operation.role.name.lower()
+                raise _RefusedError(
+                    make_problem(
+                        "access",
+                        403,
+                        f"{caller.name} may {caller.role.name.lower()}, and this needs "
+                        f"the role {needed}",
+                    )
+                )
+            asked = Asked(
+                scheduler=self._scheduler,
+                path=path,
+                query=_query(operation, scope),
+                body=_body(operation, scope, await _received(receive)),
+                headers=Headers(scope=scope),
+                caller=caller.name,
+                threads=self._threads,
+                stopping=self._stopping,
+            )
+            return _answered(operation, await self._call(operation, asked))
+        except _RefusedError as refused:
+            return problem_response(refused.problem)
+        except Exception as error:
+            problem = problem_of(error)
+            if problem is None:
+                _logger.exception("%s %s failed", scope["method"], scope["path"])
+                problem = make_problem(
+                    "internal", 500, "the server has a fault; its log tells more"
+                )
+            return problem_response(problem)
+
+    async def _call(self, operation: Operation, asked: Asked) -> object:
+        if operation.awaits:
+            return await cast("Any", operation.answer)(asked)
+        return await self._threads.call(lambda: operation.answer(asked))
+
+    def _found(self, scope: Scope) -> tuple[Operation, dict[str, str]]:
+        raw = scope.get("raw_path") or scope["path"].encode()
+        below = raw.partition(b"?")[0].partition(API_PATH.encode())[2]
+        try:
+            methods, names = self._routes.find(below)
+        except UnicodeDecodeError:
+            methods, names = {}, []
+        if not methods:
+            raise _RefusedError(
+                make_problem(
+                    "no-such-path",
+                    404,
+                    f"{scope['path']!r} is no path of this API; /openapi.json lists them",
+                )
+            )
+        method = "GET" if scope["method"] == "HEAD" else scope["method"]
+        operation = methods.get(method)
+        if operation is None:
+            raise _RefusedError(
+                make_problem(
+                    "no-such-method",
+                    405,
+                    f"{scope['method']} is not for this path: {', '.join(methods)} are",
+                )
+            )
+        return operation, dict(zip(operation.names, names, strict=True))
+
+
+def _answered(operation: Operation, answer: object) -> Response:
+    if isinstance(answer, Reply):
+        return value_response(
+            answer.value,
+            status=answer.status or operation.status,
+            headers=answer.headers,
+        )
+    return value_response(answer, status=operation.status)
+
+
+async def _received(receive: Receive) -> bytes:
+    """Return a request's body.
+
+    Raises:
+        _RefusedError: it is too long, or its sender has gone.
+    """
+    parts, size_bytes, more = [], 0, True
+    while more:
+        message: Message = await receive()
+        if message["type"] == "http.disconnect":
+            raise _RefusedError(make_problem("gone", 400, "the sender has gone"))
+        parts.append(message.get("body", b""))
+        size_bytes += len(parts[-1])
+        if size_bytes > BODY_BYTES_MAX:
+            raise _RefusedError(
+                make_problem(
+                    "body-too-large",
+                    413,
+                    f"a body holds at most {BODY_BYTES_MAX:,} bytes; keep the bulk "
+                    "elsewhere and pass its key",
+                )
+            )
+        more = message.get("more_body", False)
+    return b"".join(parts)
+
+
+def _query(operation: Operation, scope: Scope) -> msgspec.Struct | None:
+    params = QueryParams(scope["query_string"])
+    known = () if operation.query is None else operation.query.__struct_fields__
+    given: dict[str, Any] = {}
+    for name in params:
+        if name not in known:
+            shown = ", ".join(known) or "none"
+            raise ArgumentError(name, params[name], f"parameters here are: {shown}")
+        values = params.getlist(name)
+        is_list = name in {"tag", "state"} and operation.query is not None
+        if is_list and _takes_list(cast("Any", operation.query), name):
+            given[name] = values
+        elif len(values) > 1:
+            raise ArgumentError(name, values, "pass it once")
+        else:
+            given[name] = values[0]
+    if operation.query is None:
+        return None
+    try:
+        return msgspec.convert(given, type=operation.query, strict=False)
+    except msgspec.ValidationError as error:
+        raise _misfit(error, given) from error
+
+
+def _takes_list(query: type[msgspec.Struct], name: str) -> bool:
+    return any(
+        field.name == name and isinstance(field.type, msgspec.inspect.ListType)
+        for field in cast("Any", msgspec.inspect.type_info(query)).fields
+    )
+
+
+def _body(operation: Operation, scope: Scope, raw: bytes) -> msgspec.Struct | None:
+    if operation.body is None:
+        if raw.strip():
+            raise ArgumentError("body", len(raw), "pass none: this takes no body")
+        return None
+    if not raw.strip():
+        if operation.needs_body:
+            raise ArgumentError("body", "", "pass an object as JSON")
+        return operation.body()
+    kind = Headers(scope=scope).get("content-type", "")
+    if kind.partition(";")[0].strip().lower() != _JSON:
+        # Also what keeps a page of another site from sending one unasked.
+        raise _RefusedError(
+            make_problem(
+                "media-type", 415, f"the body is {kind!r}: send Content-Type: {_JSON}"
+            )
+        )
+    try:
+        return msgspec.json.decode(raw, type=operation.body)
+    except msgspec.ValidationError as error:
+        raise _misfit(error, msgspec.json.decode(raw)) from error
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise _RefusedError(
+            make_problem("no-json", 400, f"the body is no JSON: {error}")
+        ) from error
+
+
+def _misfit(error: msgspec.ValidationError, given: Any) -> ArgumentError:
+    """Return which field it is that does not fit, and why."""
+    words, where = str(error), ""
+    match = _FIELD.fullmatch(words)
+    if match is not None:
+        words, where = match[1], match[2].lstrip(".")
+    for pattern in (_UNKNOWN, _MISSING):
+        named = pattern.fullmatch(words)
+        if named is not None:
+            where = f"{where}.{named[1]}" if where else named[1]
+    found = given
+    for part in where.split("."):
+        found = found.get(part) if isinstance(found, dict) else None
+    return ArgumentError(where or "body", found, words[:1].lower() + words[1:])

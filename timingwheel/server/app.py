@@ -1,0 +1,107 @@
+"""The ASGI application: the API, its document, health, and room for a dashboard.
+
+    app = create_app(Scheduler("./data"))           for any ASGI server
+    app = create_app(scheduler, routes=[Mount("/", dashboard)])
+
+It starts the scheduler with its own life and stops it at the end.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Sequence
+from typing import Any, Final
+
+from starlette.applications import Starlette
+from starlette.middleware import Middleware
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import BaseRoute, Mount, Route
+
+from timingwheel.jobs.durations import Duration
+from timingwheel.scheduler.awaited import RequestThreads
+from timingwheel.scheduler.scheduler import GRACE_SECONDS, Scheduler
+from timingwheel.server.access import LOOPBACK_NAMES, Guard
+from timingwheel.server.api import Api
+from timingwheel.server.job_operations import JOB_OPERATIONS
+from timingwheel.server.openapi import openapi_document
+from timingwheel.server.operations import API_PATH, Operation
+from timingwheel.server.place_operations import PLACE_OPERATIONS
+from timingwheel.server.responses import value_response
+from timingwheel.server.run_operations import RUN_OPERATIONS
+from timingwheel.server.tokens import TokenBook
+from timingwheel.wire.answers import StatusAnswer
+
+OPERATIONS: Final[tuple[Operation, ...]] = (
+    *JOB_OPERATIONS,
+    *RUN_OPERATIONS,
+    *PLACE_OPERATIONS,
+)
+"""All that the API can be asked."""
+
+
+def create_app(
+    scheduler: Scheduler,
+    *,
+    tokens: TokenBook | None = None,
+    hosts: frozenset[str] = LOOPBACK_NAMES,
+    routes: Sequence[BaseRoute] = (),
+    grace: Duration = GRACE_SECONDS,
+) -> Starlette:
+    """Return the application.
+
+    `app.state` has `scheduler`, `threads` (a RequestThreads, on which routes are to call
+    what waits for the disk) and `stopping` (an Event that ends requests that are held).
+    Routes find who asks in `scope[CALLER_KEY]`; see access.py.
+
+    Args:
+        scheduler: started when the application starts, and stopped with it.
+        tokens: who may ask; None: everybody who reaches it by a name in `hosts`.
+        hosts: names by which this machine is asked, where there are no tokens.
+        routes: of a dashboard and the like; they come after those of the API.
+        grace: how long what runs may take to end when it stops.
+    """
+    threads = RequestThreads()
+    stopping = asyncio.Event()
+
+    @contextlib.asynccontextmanager
+    async def life(_: Starlette) -> AsyncIterator[None]:
+        await threads.call(scheduler.start)
+        try:
+            yield
+        finally:
+            stopping.set()
+            await threads.call(lambda: scheduler.stop(grace))
+
+    async def health(_: Request) -> Response:
+        return value_response(StatusAnswer("ok"))
+
+    async def ready(_: Request) -> Response:
+        if stopping.is_set():
+            return value_response(StatusAnswer("it is stopping"), status=503)
+        if not scheduler.is_serving:
+            return value_response(StatusAnswer("it starts no runs"), status=503)
+        return value_response(StatusAnswer("ok"))
+
+    document: dict[str, Any] = openapi_document(OPERATIONS)
+
+    async def openapi(_: Request) -> Response:
+        return value_response(document)
+
+    api = Api(scheduler, OPERATIONS, threads=threads, stopping=stopping)
+    app = Starlette(
+        routes=[
+            Route("/health", health),
+            Route("/ready", ready),
+            Route("/openapi.json", openapi),
+            Mount(API_PATH, api),
+            *routes,
+        ],
+        middleware=[Middleware(Guard, tokens=tokens, hosts=hosts)],
+        lifespan=life,
+    )
+    app.state.scheduler = scheduler
+    app.state.threads = threads
+    app.state.stopping = stopping
+    return app

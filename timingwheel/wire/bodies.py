@@ -1,0 +1,147 @@
+"""Bodies and queries of requests, but for those of `add` and `update`: see options.py."""
+
+from __future__ import annotations
+
+from datetime import date, datetime
+
+import msgspec
+from msgspec import UNSET, UnsetType
+
+from timingwheel.jobs.store import PAGE_LIMIT, Running
+from timingwheel.scheduler.backfilling import BackfillMode
+from timingwheel.wire.options import Length
+
+
+class Body(
+    msgspec.Struct, kw_only=True, omit_defaults=True, forbid_unknown_fields=True
+):
+    """The base of all of them: fields that are not known are refused."""
+
+
+class JobsQuery(Body):
+    """Which jobs; see Questions.jobs. A tag is `word:value`, given again for more."""
+
+    state: str | None = None
+    task: str | None = None
+    queue: str | None = None
+    name: str | None = None
+    tag: list[str] = []
+    limit: int = PAGE_LIMIT
+    cursor: str | None = None
+
+
+class DeadQuery(Body):
+    """Which runs of the dead letter; see Questions.runs."""
+
+    job: str | None = None
+    task: str | None = None
+    queue: str | None = None
+    tag: list[str] = []
+    since: datetime | None = None
+    until: datetime | None = None
+    limit: int = PAGE_LIMIT
+    cursor: str | None = None
+
+
+class RunsQuery(DeadQuery):
+    """Which runs; see Questions.runs. A state may be given again for more."""
+
+    state: list[str] = []
+
+
+class CountQuery(Body):
+    """How many."""
+
+    n: int = 10
+
+
+class NominalQuery(Body):
+    """Which occurrence."""
+
+    nominal: datetime
+
+
+class SinceQuery(Body):
+    """From when."""
+
+    since: datetime | None = None
+
+
+class LoadQuery(Body):
+    """How far ahead, and in which steps."""
+
+    span: str = "24h"
+    step: str = "1m"
+
+
+class WaitQuery(Body):
+    """How long to wait at most, in seconds; the server may answer sooner."""
+
+    timeout: float = 20.0
+
+
+class CancelBody(Body):
+    """See Requests.cancel."""
+
+    running: Running = "leave"
+    actor: str | None = None
+
+
+class PauseBody(Body):
+    """See Requests.pause. `until` is a moment; `duration` so long from now instead."""
+
+    note: str = ""
+    until: datetime | None = None
+    duration: Length | None = None
+    running: Running = "leave"
+    actor: str | None = None
+
+
+class ResumeBody(Body):
+    """See Requests.resume."""
+
+    catch_up: str = "skip"
+    dry_run: bool = False
+
+
+class BackfillBody(Body):
+    """See Requests.backfill."""
+
+    start: datetime
+    end: datetime
+    mode: BackfillMode = "missing"
+    again: bool = False
+    dry_run: bool = False
+
+
+class RebindBody(Body):
+    """See Requests.rebind."""
+
+    old: str
+    new: str
+
+
+class QueueBody(Body):
+    """Bounds of a queue; what is left out stays, null takes one away."""
+
+    limit: int | UnsetType | None = UNSET
+    rate: float | UnsetType | None = UNSET
+
+
+class CalendarBody(Body):
+    """A calendar as a whole; see CalendarHandle.set."""
+
+    dates: list[date] = []
+    weekdays: list[str] = []
+    tz: str | None = None
+
+
+class DaysBody(Body):
+    """Days to add to a calendar, or to take off it again."""
+
+    exclude: list[date] = []
+    include: list[date] = []
+
+
+class EmptyBody(Body):
+    """Nothing."""

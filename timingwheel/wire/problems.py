@@ -1,0 +1,202 @@
+"""Errors on their way: an exception here, `application/problem+json` on the wire (RFC 9457).
+
+The document has the words of the error and its facts, so a client raises the very error
+that a Scheduler would have raised.
+"""
+
+from __future__ import annotations
+
+import reprlib
+from typing import Any, Final, NamedTuple
+
+import msgspec
+
+from timingwheel.errors import (
+    ArgumentError,
+    BatchTooLargeError,
+    CronError,
+    DeadlineError,
+    EngineClosedError,
+    EngineFailedError,
+    MissingExtraError,
+    PayloadTooLargeError,
+    TimingWheelError,
+)
+from timingwheel.jobs.errors import (
+    KeyConflictError,
+    NameTakenError,
+    PayloadError,
+    RevisionConflictError,
+    RunStateError,
+    TaskError,
+    UnknownCalendarError,
+    UnknownJobError,
+    UnknownRunError,
+    UnknownTaskError,
+)
+from wal.errors import CommitUnknownError, DiskFullError, StoreError
+
+PROBLEM_TYPE: Final = "application/problem+json"
+
+
+class AccessError(TimingWheelError):
+    """The server does not let this caller do that; nothing has changed.
+
+    Pass a token that it knows, with a role that may: `Client(url, token=...)`.
+    """
+
+
+class Problem(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What went wrong, by RFC 9457.
+
+    Attributes:
+        type: which kind, as a URI reference: "urn:timingwheel:" and the code.
+        title: the kind in words.
+        status: of HTTP.
+        detail: what was found and what to do about it.
+        code: the kind for programs; it never changes.
+        field: the argument or the field that is meant, where there is one.
+        facts: attributes of the error.
+    """
+
+    type: str
+    title: str
+    status: int
+    detail: str
+    code: str
+    field: str | None = None
+    facts: dict[str, Any] = {}
+
+
+class _Kind(NamedTuple):
+    error: type[Exception]
+    code: str
+    status: int
+    facts: tuple[str, ...] = ()
+
+
+_VALUE: Final = ("argument", "found", "fix")
+# A child before its parent: the first that fits is taken.
+_KINDS: Final = (
+    _Kind(UnknownJobError, "unknown-job", 404, _VALUE),
+    _Kind(UnknownRunError, "unknown-run", 404, _VALUE),
+    _Kind(UnknownTaskError, "unknown-task", 422, _VALUE),
+    _Kind(UnknownCalendarError, "unknown-calendar", 422, _VALUE),
+    _Kind(PayloadTooLargeError, "payload-too-large", 413, _VALUE),
+    _Kind(BatchTooLargeError, "batch-too-large", 413, _VALUE),
+    _Kind(TaskError, "task", 422, _VALUE),
+    _Kind(ArgumentError, "argument", 422, _VALUE),
+    _Kind(DeadlineError, "deadline", 422, _VALUE),
+    _Kind(
+        CronError,
+        "cron",
+        422,
+        ("expression", "field", "piece", "code", "found", "fix"),
+    ),
+    _Kind(KeyConflictError, "key-conflict", 409, ("key", "task", "job_id")),
+    _Kind(NameTakenError, "name-taken", 409, ("name", "job_id")),
+    _Kind(
+        RevisionConflictError,
+        "revision-conflict",
+        412,
+        ("job_id", "expected", "found"),
+    ),
+    _Kind(RunStateError, "run-state", 409, ("run_id", "state", "fix")),
+    _Kind(PayloadError, "payload", 422),
+    _Kind(MissingExtraError, "missing-extra", 501),
+    _Kind(AccessError, "access", 403),
+    _Kind(EngineClosedError, "closed", 503),
+    _Kind(EngineFailedError, "failed", 503),
+    _Kind(DiskFullError, "disk-full", 507),
+    _Kind(CommitUnknownError, "commit-unknown", 500),
+    _Kind(StoreError, "store", 503),
+)
+# Of the server's disk, not of this process: a client tells their words alone.
+_BY_WORDS: Final = frozenset(
+    {DiskFullError, CommitUnknownError, StoreError, MissingExtraError}
+)
+_FACT_CHARS_MAX: Final = 1_000
+_TITLES: Final = {
+    "argument": "a value cannot be meant",
+    "access": "that is not allowed",
+    "closed": "the scheduler was stopped",
+    "failed": "the scheduler stopped for good",
+}
+
+
+class RefusedByServerError(TimingWheelError):
+    """The server failed, or refused in a way that has no class of its own.
+
+    Attributes:
+        problem: what it said.
+    """
+
+    def __init__(self, problem: Problem) -> None:
+        super().__init__(problem)
+        self.problem = problem
+
+    def __str__(self) -> str:
+        return f"{self.problem.title} ({self.problem.status}): {self.problem.detail}"
+
+
+def problem_of(error: BaseException) -> Problem | None:
+    """Return an error as a document; None if it is a fault of the server's own code."""
+    for kind in _KINDS:
+        if isinstance(error, kind.error):
+            facts = {name: _plain(getattr(error, name)) for name in kind.facts}
+            field = "cron" if kind.error is CronError else facts.get("argument")
+            return make_problem(
+                kind.code, kind.status, str(error), field=field, facts=facts
+            )
+    return None
+
+
+def make_problem(
+    code: str,
+    status: int,
+    detail: str,
+    *,
+    field: str | None = None,
+    facts: dict[str, Any] | None = None,
+) -> Problem:
+    """Return a document.
+
+    Args:
+        code: the kind.
+        status: of HTTP.
+        detail: what was found and what to do.
+        field: which argument.
+        facts: attributes of the error.
+    """
+    return Problem(
+        type=f"urn:timingwheel:{code}",
+        title=_TITLES.get(code, code.replace("-", " ")),
+        status=status,
+        detail=detail,
+        code=code,
+        field=field,
+        facts=facts or {},
+    )
+
+
+def error_of(problem: Problem) -> Exception:
+    """Return the error that a document stands for."""
+    for kind in _KINDS:
+        if kind.code != problem.code:
+            continue
+        if kind.facts and problem.facts.keys() >= set(kind.facts):
+            return kind.error(**{name: problem.facts[name] for name in kind.facts})
+        if not kind.facts and kind.error not in _BY_WORDS:
+            return kind.error(problem.detail)
+    return RefusedByServerError(problem)
+
+
+def _plain(value: object) -> Any:
+    """Return a value if JSON can hold it and it is short, else how it is shown."""
+    try:
+        body = msgspec.json.encode(value)
+    except (TypeError, ValueError):
+        return reprlib.repr(value)
+    if len(body) > _FACT_CHARS_MAX:
+        return reprlib.repr(value)
+    return msgspec.json.decode(body)
