@@ -21,12 +21,14 @@ _Twin = TypeVar("_Twin")
 
 
 class RequestThreads:
-    """The threads on which one scheduler's requests wait for the disk."""
+    """The threads on which requests wait for the disk, or for a server.
 
-    def __init__(self) -> None:
-        self._pool = ThreadPoolExecutor(
-            REQUEST_THREADS, thread_name_prefix="timingwheel-request"
-        )
+    Args:
+        count: how many there are at most.
+    """
+
+    def __init__(self, count: int = REQUEST_THREADS) -> None:
+        self._pool = ThreadPoolExecutor(count, thread_name_prefix="timingwheel-request")
 
     async def call(self, function: Callable[[], _T]) -> _T:
         """Call on a thread; a cancelled wait leaves the call to its end."""

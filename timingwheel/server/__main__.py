@@ -39,6 +39,7 @@ def main(arguments: list[str]) -> int:
     try:
         if asked.add_token is not None:
             name, _, role = asked.add_token.rpartition(":")
+            _make_store(asked.data)
             print(book.add(name, role))
             return 0
         tasks = None if asked.app is None else program_tasks(asked.app)
@@ -49,13 +50,23 @@ def main(arguments: list[str]) -> int:
             tokens=book if asked.tokens or book.tokens() else None,
             grace=asked.grace,
         )
-        server.listen()
+        server.open()
         print(f"serving {asked.data} on {server.url}; Ctrl-C ends it", flush=True)
         server.run()
     except (TimingWheelError, WalError) as error:
         print(f"{parser.prog}: {error}", file=sys.stderr)
         return 1
     return 0
+
+
+def _make_store(data: str) -> None:
+    """Make the store if it is not there: it begins with an empty directory."""
+    files = FileSystem(data)
+    if files.exists() and files.names():
+        return
+    scheduler = Scheduler(data)
+    scheduler.start()
+    scheduler.stop(0)
 
 
 if __name__ == "__main__":

@@ -176,6 +176,11 @@ def explain_job(asked: Asked) -> TextAnswer:
     return TextAnswer(asked.scheduler.explain(asked.path["job"]))
 
 
+def only_run(asked: Asked) -> TextAnswer:
+    """Return the id of the only run of a job that runs once; it may be still to come."""
+    return TextAnswer(asked.scheduler.run(_job(asked).id).id)
+
+
 def why(asked: Asked) -> TextAnswer:
     """Return why an occurrence ran, did not run, or waits."""
     nominal = asked.the_query(NominalQuery).nominal
@@ -312,6 +317,13 @@ JOB_OPERATIONS: Final = (
         query=CountQuery,
     ),
     Operation("GET", f"{_ONE}/explanation", explain_job, TextAnswer, "A job in words"),
+    Operation(
+        "GET",
+        f"{_ONE}/only-run",
+        only_run,
+        TextAnswer,
+        "The id of the only run of a job that runs once",
+    ),
     Operation(
         "GET",
         f"{_ONE}/why",

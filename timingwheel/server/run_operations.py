@@ -29,7 +29,7 @@ WAIT_SECONDS_MAX: Final = 60.0
 def list_runs(asked: Asked) -> PageAnswer[RunAnswer]:
     """Return runs."""
     query = asked.the_query(RunsQuery)
-    return _page(asked, query, states=query.state or None, discarded=None)
+    return _page(asked, query, states=query.state or None, discarded=query.discarded)
 
 
 def list_dead(asked: Asked) -> PageAnswer[RunAnswer]:

@@ -10,6 +10,7 @@ within the grace, the log is closed. What was acknowledged is safe in any case.
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import ipaddress
 import logging
@@ -17,7 +18,7 @@ import signal
 import socket
 import threading
 from collections.abc import Iterator, Sequence
-from types import FrameType, TracebackType
+from types import TracebackType
 from typing import Final, Self
 
 import uvicorn
@@ -42,6 +43,7 @@ class _Uvicorn(uvicorn.Server):
     """Ends by a flag, or by a signal after which the program goes on to its own end."""
 
     takes_signals = False
+    stopping: asyncio.Event
 
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
@@ -57,10 +59,10 @@ class _Uvicorn(uvicorn.Server):
             for number, handler in former.items():
                 signal.signal(number, handler)
 
-    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
-        """End; a second Ctrl-C does not wait for requests in hand."""
-        super().handle_exit(sig, frame)
-        self.config.loaded_app.state.stopping.set()
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        """Let requests in hand be answered; those that are held are, at once."""
+        self.stopping.set()
+        await super().shutdown(sockets)
 
 
 class HttpServer:
@@ -110,17 +112,20 @@ class HttpServer:
         host = f"[{self.host}]" if ":" in self.host else self.host
         return f"http://{host}:{self._port}"
 
-    def listen(self) -> None:
-        """Take the address; then `url` is known. `run` and `start` do so by themselves.
+    def open(self) -> None:
+        """Take the address and start the scheduler; then `url` is known. Idempotent.
+
+        `run` and `start` do so by themselves.
 
         Raises:
             ArgumentError: the address is taken, or none of this machine.
+            StoreInUseError, StoreError, LogCorruptError: as Scheduler.start.
         """
         if self._socket is not None:
             return
         family = socket.AF_INET6 if ":" in self.host else socket.AF_INET
         try:
-            self._socket = socket.create_server(
+            taken = socket.create_server(
                 (self.host, self._port), family=family, backlog=_BACKLOG
             )
         except OSError as error:
@@ -129,15 +134,21 @@ class HttpServer:
                 self._port,
                 f"{self.host} does not give it ({error.strerror}): pass another, or 0",
             ) from error
-        self._port = self._socket.getsockname()[1]
+        try:
+            # Here, and not by the application: its errors belong to who asks.
+            self._scheduler.start()
+        except BaseException:
+            taken.close()
+            raise
+        self._socket = taken
+        self._port = taken.getsockname()[1]
 
     def run(self) -> None:
         """Serve until Ctrl-C, SIGTERM or `stop`, in the main thread.
 
         Raises:
             EngineFailedError: the log failed, so that a supervisor sees a bad end.
-            ArgumentError: the address is taken.
-            StoreInUseError, StoreError, LogCorruptError: as Scheduler.start.
+            As `open`.
         """
         self._serve(takes_signals=True)
 
@@ -145,10 +156,9 @@ class HttpServer:
         """Serve on a thread; the address is open when this returns.
 
         Raises:
-            As `run`.
+            As `open`.
         """
-        self.listen()
-        self._scheduler.start()  # its errors belong to who asks
+        self.open()
         self._thread = threading.Thread(
             target=self._serve,
             kwargs={"takes_signals": False},
@@ -163,7 +173,6 @@ class HttpServer:
         if server is not None:
             server.should_exit = True
         if thread is not None:
-            self._app.state.stopping.set()
             thread.join()
         self._thread = None
 
@@ -179,22 +188,22 @@ class HttpServer:
         self.stop()
 
     def _serve(self, *, takes_signals: bool) -> None:
-        self.listen()
+        self.open()
         assert self._socket is not None
         config = uvicorn.Config(
             self._app,
             log_config=None,
             access_log=False,
             lifespan="on",
+            proxy_headers=False,
             server_header=False,
             timeout_graceful_shutdown=ANSWER_SECONDS_MAX,
         )
         server = self._server = _Uvicorn(config)
         server.takes_signals = takes_signals
+        server.stopping = self._app.state.stopping
         self._scheduler.add_failure_listener(self._fail)
         try:
-            if takes_signals:
-                self._scheduler.start()  # else its error would only be logged
             server.run(sockets=[self._socket])
         finally:
             self._scheduler.remove_failure_listener(self._fail)

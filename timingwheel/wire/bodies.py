@@ -47,6 +47,7 @@ class RunsQuery(DeadQuery):
     """Which runs; see Questions.runs. A state may be given again for more."""
 
     state: list[str] = []
+    discarded: bool | None = None
 
 
 class CountQuery(Body):

@@ -39,7 +39,7 @@ from timingwheel.jobs.triggers import (
     Roll,
     Trigger,
 )
-from timingwheel.scheduler.options import AddOptions, ChangeOptions, retry_policy
+from timingwheel.scheduler.options import retry_policy
 from timingwheel.scheduler.retrying import Retry
 
 Length = float | str
@@ -198,7 +198,7 @@ class UpdateBody(JobOptions, kw_only=True):
     dry_run: bool = False
 
 
-def sent_options(options: AddOptions | ChangeOptions) -> dict[str, Any]:
+def sent_options(options: Mapping[str, object]) -> dict[str, Any]:
     """Return options of `add` or `update` in the forms that JSON has for them.
 
     Args:
