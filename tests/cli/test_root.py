@@ -6,20 +6,24 @@ import json
 import re
 import shlex
 from pathlib import Path
+from typing import Any
 
 import click
 import pytest
+from click.testing import CliRunner
 
 from tests.cli import program
-from tests.cli.stage import NOON_NS, Stage
+from tests.cli.stage import Stage
 from timingwheel.cli.connection import ServerConnection
 from timingwheel.cli.grammar import Noun, Verb
 from timingwheel.cli.program import main
 from timingwheel.cli.root import root
+from timingwheel.cli.session import World
 from timingwheel.cli.top import view_of
-from timingwheel.jobs.calendars import NamedCalendar
-from timingwheel.jobs.model import Queue
+from timingwheel.client.client import Client
+from timingwheel.clock import SystemClock
 from timingwheel.scheduler.scheduler import Scheduler
+from timingwheel.server.serving import HttpServer
 
 
 def verbs(group: Noun = root, path: str = "timingwheel") -> list[tuple[str, Verb]]:
@@ -212,28 +216,35 @@ def test_a_server_that_does_not_answer_ends_with_1(stage: Stage) -> None:
     assert done.err.startswith("error: ")
 
 
-def test_what_a_client_offers_serves_the_commands(stage: Stage) -> None:
-    """A client has the names of Scheduler, so one stands in for it here."""
-    stage.add("greet", "to=x", "--delay", "1h")
+def test_the_commands_ask_a_server_by_its_url() -> None:
+    served = Scheduler(":memory:", tasks=program.app.tasks)
+    world = World(SystemClock(), {})
+    with HttpServer(served, port=0) as server:
 
-    class Client(Scheduler):
-        def queues(self) -> list[Queue]:
-            return self.desk.store.queues()
+        def run(*words: str) -> Any:
+            done = CliRunner().invoke(
+                root, [*words, "--url", server.url, "--json"], obj=world
+            )
+            assert done.exit_code == 0, (done.output, done.stderr)
+            return json.loads(done.stdout)
 
-        def calendars(self) -> dict[str, NamedCalendar]:
-            return self.desk.store.calendars()
-
-    client = Client(str(stage.data), clock=stage.clock)
-    try:
-        server = ServerConnection(
-            client, "http://x", tasks=program.app.tasks, clock=stage.clock
-        )
-        assert (server.queues(), server.calendars(), server.workers()) == ([], {}, [])
-        assert server.now_ns() == NOON_NS
-        assert {task.name for task in server.tasks()} == {"greet", "fail", "remind"}
-        call = server.call("greet", {"to": "a"}, version=1)
-        assert client.add(call, delay=1).created
-        view = view_of(server)
+        made = run("job", "add", "greet", "to=x", "--delay", "1h", "--name", "n")
+        assert made["created"]
+        assert run("job", "show", "n")["arguments"] == {"to": "x"}
+        run("job", "pause", "n", "--note", "disk")
+        assert run("job", "show", "n")["pause"]["note"] == "disk"
+        run("job", "resume", "n")
+        ran = run("job", "run", "n", "--wait", "30s")
+        assert ran["state"] == "succeeded"
+        run("queue", "pause", "bulk")
+        assert run("queue", "show", "bulk")["pause"] is not None
+        assert "greet" in json.dumps(run("task", "list"))
+        assert run("worker", "list")["workers"] == []
+        with Client(server.url) as client:
+            view = view_of(ServerConnection(client, server.url, tasks=None))
         assert (view.is_served, view.ahead) == (True, 1)
-    finally:
-        client.stop(0)
+        refused = CliRunner().invoke(
+            root, ["job", "show", "nobody", "--url", server.url], obj=world
+        )
+        assert refused.exit_code == 1
+        assert "timingwheel job list" in refused.stderr

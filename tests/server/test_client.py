@@ -12,7 +12,6 @@ import pytest
 
 from tests.scheduler import program
 from timingwheel.client.client import Client
-from timingwheel.client.command_line import connection
 from timingwheel.client.transport import ServerAwayError, UnansweredError
 from timingwheel.errors import ArgumentError, EngineClosedError
 from timingwheel.scheduler.scheduler import Scheduler
@@ -135,17 +134,3 @@ def test_a_wait_ends_when_the_server_stops() -> None:
         server.stop()
         waiting.join(30)
     assert isinstance(ends[0], ServerAwayError | EngineClosedError | UnansweredError)
-
-
-def test_the_command_line_finds_what_it_asks_beside() -> None:
-    scheduler = Scheduler(":memory:", tasks=program.app.tasks)
-    with HttpServer(scheduler, port=0) as server, Client(server.url) as client:
-        found = connection(client, None)
-        assert (found.app, found.place, found.is_served) == (client, server.url, True)
-        call = found.call(program.note.name, {"what": "tea"}, version=1)
-        assert client.run(client.add(call, delay=0)).result("30s") == "TEA"
-        found = connection(client, program.app.tasks)
-        assert found.call(program.note.name, {"what": "tea"}, version=9) == CALL
-        assert abs(found.now_ns() - scheduler.clock.wall_ns()) < 60 * 10**9
-        assert (found.queues(), found.calendars(), found.workers()) == ([], {}, [])
-        assert program.note.name in {one.name for one in found.tasks()}

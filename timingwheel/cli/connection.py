@@ -6,63 +6,32 @@ know which of the two it is. What Scheduler has no word for is here.
 
 from __future__ import annotations
 
-import importlib
-import os
-import sys
 from abc import abstractmethod
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from typing import Any, Final, NamedTuple, Protocol
-
-import msgspec
+from typing import TYPE_CHECKING, Final, Protocol, cast
 
 from timingwheel.cli.refusal import MisuseError, RefusedError
 from timingwheel.cli.settings import Settings
 from timingwheel.clock import Clock
-from timingwheel.errors import MissingExtraError
+from timingwheel.errors import ArgumentError, MissingExtraError
 from timingwheel.jobs.calendars import NamedCalendar
-from timingwheel.jobs.errors import PayloadError
-from timingwheel.jobs.model import Payload, Queue
-from timingwheel.scheduler.asyncio_scheduler import AsyncScheduler
+from timingwheel.jobs.errors import TaskError
+from timingwheel.jobs.model import Queue
+from timingwheel.scheduler import programs
+from timingwheel.scheduler.calling import call_by_name
 from timingwheel.scheduler.desk import Desk
 from timingwheel.scheduler.scheduler import Scheduler
-from timingwheel.scheduler.signatures import Signature
-from timingwheel.scheduler.tasks import Call, NamedTask, TaskRegistry
+from timingwheel.scheduler.surveying import TaskFacts, Worker
+from timingwheel.scheduler.tasks import Call, TaskRegistry
 from wal.errors import StoreError
 from wal.filesystem import FileSystem
 
-UNKNOWN: Final = "unknown"
-"""Who had the run of a plain job, once that process is gone: claims of it are not logged."""
-_PAGE: Final = 1_000
-_CLIENT: Final = "timingwheel.client"
+PATIENCE: Final = "1s"
+"""How long a server that is away is asked again: somebody looks on."""
 
-
-class Worker(NamedTuple):
-    """Who works on runs.
-
-    Attributes:
-        name: of the worker.
-        running: attempts that it has in hand.
-        since_ns: when the oldest of them began.
-    """
-
-    name: str
-    running: int
-    since_ns: int
-
-
-class TaskFacts(NamedTuple):
-    """A task, as far as it is known here.
-
-    Attributes:
-        name: by which jobs know it.
-        signature: of its function; "" where the function is not known.
-        jobs: live jobs of it.
-    """
-
-    name: str
-    signature: str
-    jobs: int
+if TYPE_CHECKING:
+    from timingwheel.client.client import Client  # its library is an extra
 
 
 class Connection(Protocol):
@@ -124,15 +93,15 @@ class DirectoryConnection(Connection):
 
     def queues(self) -> list[Queue]:
         """Return all queues that were set or have runs."""
-        return self.app.desk.store.queues()
+        return self.app.queues()
 
     def calendars(self) -> dict[str, NamedCalendar]:
         """Return all calendars by name."""
-        return self.app.desk.store.calendars()
+        return self.app.calendars()
 
     def workers(self) -> list[Worker]:
         """Return whom running attempts name: a process that ended without a word."""
-        return workers_of(self.app)
+        return self.app.workers()
 
     def call(self, task: str, arguments: Mapping[str, object], *, version: int) -> Call:
         """Return a call of a task, checked if its program is known."""
@@ -146,7 +115,7 @@ class DirectoryConnection(Connection):
 
     def tasks(self) -> list[TaskFacts]:
         """Return the tasks of the program and those that jobs name."""
-        return tasks_of(self.app, self.app.tasks)
+        return self.app.known_tasks()
 
     def now_ns(self) -> int:
         """Return the present, on the wall clock of the store."""
@@ -157,33 +126,33 @@ class ServerConnection(Connection):
     """A server that has jobs, through its client.
 
     Args:
-        client: has the names of Scheduler, and queues() and calendars().
+        client: has the names of Scheduler.
         place: the server's address.
         tasks: of the program, if it was named.
-        clock: the present, here.
     """
 
     def __init__(
-        self, client: Any, place: str, *, tasks: TaskRegistry | None, clock: Clock
+        self, client: Client, place: str, *, tasks: TaskRegistry | None
     ) -> None:
-        self.app = client
+        # What the commands ask of a Scheduler a client answers as well.
+        self.app = cast("Scheduler", client)
         self.place = place
-        self.is_served = True
         self._client = client
         self._tasks = tasks
-        self._clock = clock
+        now = client.now()
+        self.is_served = now.is_serving
 
     def queues(self) -> list[Queue]:
         """Return all queues that were set or have runs."""
-        return list(self._client.queues())
+        return self._client.queues()
 
     def calendars(self) -> dict[str, NamedCalendar]:
         """Return all calendars by name."""
-        return dict(self._client.calendars())
+        return self._client.calendars()
 
     def workers(self) -> list[Worker]:
         """Return who has attempts in hand."""
-        return workers_of(self.app)
+        return self._client.workers()
 
     def call(self, task: str, arguments: Mapping[str, object], *, version: int) -> Call:
         """Return a call of a task, checked if its program is known here, too."""
@@ -196,12 +165,12 @@ class ServerConnection(Connection):
         )
 
     def tasks(self) -> list[TaskFacts]:
-        """Return the tasks of the program, if it was named, and those of live jobs."""
-        return tasks_of(self.app, self._tasks or TaskRegistry())
+        """Return the tasks that the server knows, and those of live jobs."""
+        return self._client.known_tasks()
 
     def now_ns(self) -> int:
-        """Return the present by the clock of this machine."""
-        return self._clock.wall_ns()
+        """Return the present, on the wall clock of the server's store."""
+        return self._client.now().wall_ns
 
 
 @contextmanager
@@ -222,7 +191,7 @@ def connected(
     tasks = program_tasks(settings.text("app"))
     url = settings.url
     if url is not None:
-        with _client(url, settings.text("token"), tasks, clock) as connection:
+        with _client(url, settings.text("token"), tasks) as connection:
             yield connection
         return
     app = Scheduler(settings.data, clock=clock, tasks=tasks, create=create)
@@ -244,23 +213,10 @@ def program_tasks(place: str | None) -> TaskRegistry | None:
     """
     if place is None:
         return None
-    module_name, _, name = place.partition(":")
-    if os.getcwd() not in sys.path:
-        sys.path.insert(0, os.getcwd())
     try:
-        found: Any = importlib.import_module(module_name)
-        for part in (name or "app").split("."):
-            found = getattr(found, part)
-    except (ImportError, AttributeError, ValueError) as error:
-        raise MisuseError(
-            f"--app is {place!r}: {error}; pass module:name of your Scheduler, and run "
-            "this where that module can be imported"
-        ) from error
-    if not isinstance(found, Scheduler | AsyncScheduler):
-        raise MisuseError(
-            f"--app is {place!r}, which is a {type(found).__name__}: name a Scheduler"
-        )
-    return found.tasks
+        return programs.program_tasks(place, "--app")
+    except ArgumentError as error:
+        raise MisuseError(str(error)) from error
 
 
 def checked_call(
@@ -285,60 +241,13 @@ def checked_call(
         UnknownTaskError: there is no such task in the program.
     """
     known = tasks.require(task) if knows_tasks else tasks.get(task)
-    if known is None:
-        return NamedTask(task, version).call(**arguments)
-    body = msgspec.json.encode(dict(arguments))
+    given = version if known is None else None
     try:
-        # As a worker would read them: a text becomes a datetime where one is wanted.
-        found = known.codec.decode(Payload(body, known.version))
-    except PayloadError as error:
-        raise MisuseError(f"the arguments of {task}: {error.__cause__}") from error
-    return known.call(*found.args, **found.kwargs)
-
-
-def workers_of(app: Scheduler) -> list[Worker]:
-    """Return whom the running attempts name."""
-    found: dict[str, list[int]] = {}
-    cursor: str | None = None
-    while True:
-        page = app.runs(state="running", limit=_PAGE, cursor=cursor)
-        for run in page:
-            attempts = app.run(run.id).attempts()
-            name = attempts[-1].worker if attempts else UNKNOWN
-            found.setdefault(name, []).append(run.started_ns or run.due_ns)
-        cursor = page.cursor
-        if cursor is None:
-            break
-    return [
-        Worker(name, len(starts_ns), min(starts_ns))
-        for name, starts_ns in sorted(found.items())
-    ]
-
-
-def tasks_of(app: Scheduler, known: TaskRegistry) -> list[TaskFacts]:
-    """Return the tasks that are known and those that live jobs name.
-
-    Cost: reads every live job.
-    """
-    counts: dict[str, int] = {}
-    for state in ("active", "paused", "quarantined"):
-        cursor: str | None = None
-        while True:
-            page = app.jobs(state=state, limit=_PAGE, cursor=cursor)
-            for job in page:
-                counts[job.task] = counts.get(job.task, 0) + 1
-            cursor = page.cursor
-            if cursor is None:
-                break
-    names = sorted(counts.keys() | known.names)
-    return [
-        TaskFacts(name, _signature(known, name), counts.get(name, 0)) for name in names
-    ]
-
-
-def _signature(known: TaskRegistry, name: str) -> str:
-    task = known.get(name)
-    return "" if task is None else Signature(task.function, name).text
+        return call_by_name(tasks, task, arguments, version=given)
+    except TaskError as error:
+        if error.argument != "args":
+            raise
+        raise MisuseError(f"the arguments of {task}: {error.fix}") from error
 
 
 def _opened(app: Scheduler, settings: Settings, *, create: bool) -> Desk:
@@ -356,14 +265,14 @@ def _opened(app: Scheduler, settings: Settings, *, create: bool) -> Desk:
 
 @contextmanager
 def _client(
-    url: str, token: str | None, tasks: TaskRegistry | None, clock: Clock
+    url: str, token: str | None, tasks: TaskRegistry | None
 ) -> Iterator[Connection]:
     try:
-        made: Any = importlib.import_module(_CLIENT)
+        from timingwheel.client.client import Client
     except ImportError as error:
         raise MissingExtraError(
-            "--url: this version has no server and no client yet; name the directory "
-            "of the jobs with --data, while no process holds it"
+            f"--url needs the client, which is not here ({error}): "
+            "pip install 'timingwheel-engine[client]'"
         ) from error
-    with made.Client(url, token=token) as client:
-        yield ServerConnection(client, url, tasks=tasks, clock=clock)
+    with Client(url, token=token, tasks=tasks, patience=PATIENCE) as client:
+        yield ServerConnection(client, url, tasks=tasks)

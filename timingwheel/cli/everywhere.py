@@ -20,7 +20,7 @@ def shared_options() -> list[click.Option]:
         _made(
             "--url",
             metavar="URL",
-            help="Or the server that has them; in a later version.",
+            help="Or the server that has them.",
         ),
         _made("--token", metavar="TEXT", help="What the server knows you by."),
         _made(

@@ -100,7 +100,7 @@ def told(error: BaseException) -> str:
     if isinstance(error, StoreInUseError):
         return (
             f"{error.path} is held by {error.holder}: a directory has one owner at a "
-            "time: stop that one first. A later version can ask it instead, if it serves: "
+            "time: stop that one first, or ask it, if it serves: "
             "--url http://127.0.0.1:8765"
         )
     if isinstance(error, ArgumentError):

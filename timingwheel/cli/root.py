@@ -51,7 +51,7 @@ PROGRAM: Final = "timingwheel"
 _TEXT: Final = """Durable jobs in a directory: add them, look at them, mend them.
 
 Commands work on a directory that no process holds (--data, ./data by default), or on a
-server (--url, in a later version). A name or an id means a job; <job id>@<time> means a run."""
+server (--url). A name or an id means a job; <job id>@<time> means a run."""
 
 _EXAMPLES: Final = [
     (

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 import click
+import msgspec
 
 from timingwheel.cli.documents import time_text
 from timingwheel.cli.grammar import noun, verb
@@ -34,7 +35,7 @@ def list_tasks(session: Session) -> None:
     with session.connected() as connection, printer.working("reading jobs"):
         found = connection.tasks()
     if printer.as_json:
-        printer.document({"tasks": [one._asdict() for one in found]})
+        printer.document({"tasks": [msgspec.structs.asdict(one) for one in found]})
         return
     printer.table(
         ("task", "live jobs", "signature"),

@@ -6,7 +6,6 @@ with Client("http://127.0.0.1:8765") as app:
 
 from timingwheel.client.asyncio_client import AsyncClient
 from timingwheel.client.client import Client
-from timingwheel.client.command_line import connection
 from timingwheel.client.transport import ServerAwayError, UnansweredError
 from timingwheel.scheduler.tasks import NamedTask
 from timingwheel.wire.problems import AccessError, RefusedByServerError
@@ -19,5 +18,4 @@ __all__ = [
     "RefusedByServerError",
     "ServerAwayError",
     "UnansweredError",
-    "connection",
 ]

@@ -6,16 +6,19 @@ A store knows its workers by the attempts that they have in hand.
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import Final
 
 import msgspec
 
-from timingwheel.jobs.model import Attempt, JobState, RunState
+from timingwheel.jobs.model import JobState, RunState
 from timingwheel.jobs.store import JobQuery, JobStore, RunQuery
 from timingwheel.scheduler.signatures import Signature
 from timingwheel.scheduler.tasks import TaskRegistry
 
-_PAGE = 1_000
-_LIVE = (JobState.ACTIVE, JobState.PAUSED, JobState.QUARANTINED)
+UNKNOWN: Final = "unknown"
+"""Who had the run of a plain job, once that process is gone: claims of it are not logged."""
+_PAGE: Final = 1_000
+_LIVE: Final = (JobState.ACTIVE, JobState.PAUSED, JobState.QUARANTINED)
 
 
 class Worker(msgspec.Struct, frozen=True):
@@ -51,20 +54,20 @@ def workers_of(store: JobStore) -> list[Worker]:
 
     Cost: reads every running attempt.
     """
-    found: dict[str, list[Attempt]] = {}
+    found: dict[str, list[int]] = {}
     query = RunQuery(states=frozenset({RunState.RUNNING}), limit=_PAGE)
     while True:
         page = store.runs(query)
         for run in page.runs:
             attempts = store.attempts(run.id)
-            if attempts:
-                found.setdefault(attempts[-1].worker, []).append(attempts[-1])
+            name = attempts[-1].worker if attempts else UNKNOWN
+            found.setdefault(name, []).append(run.started_ns or run.due_ns)
         if page.cursor is None:
             break
         query = RunQuery(states=query.states, limit=_PAGE, cursor=page.cursor)
     return [
-        Worker(name, len(all_), min(one.started_ns for one in all_))
-        for name, all_ in sorted(found.items())
+        Worker(name, len(starts_ns), min(starts_ns))
+        for name, starts_ns in sorted(found.items())
     ]
 
 
