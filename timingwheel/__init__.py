@@ -32,6 +32,7 @@ from timingwheel.jobs.errors import (
     UnknownJobError,
     UnknownRunError,
     UnknownTaskError,
+    UnknownWorkerError,
 )
 from timingwheel.jobs.explaining import NextTime
 from timingwheel.jobs.intervals import every
@@ -135,6 +136,7 @@ __all__ = [
     "UnknownJobError",
     "UnknownRunError",
     "UnknownTaskError",
+    "UnknownWorkerError",
     "WalError",
     "every",
 ]

@@ -141,6 +141,7 @@ PAGES = {
                 *("TaskError", "PayloadError", "KeyConflictError", "NameTakenError"),
                 *("RevisionConflictError", "RunStateError", "UnknownJobError"),
                 *("UnknownRunError", "UnknownTaskError", "UnknownCalendarError"),
+                "UnknownWorkerError",
             ),
             "timingwheel.stores.history_errors": ("HistoryError",),
             "wal.errors": (

@@ -68,6 +68,7 @@ def test_it_has_every_public_name_of_the_scheduler() -> None:
         "task",
         "snapshot_metrics",
         "add_failure_listener",
+        "add_node_listener",
         "remove_failure_listener",
     }
     for name in names - inner - quick:

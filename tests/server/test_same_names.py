@@ -412,7 +412,8 @@ def public_names(kind: type) -> set[str]:
 def test_a_client_has_every_name_of_a_scheduler_but_those_of_its_own_life() -> None:
     of_its_life = {
         *("start", "stop", "run_forever", "task", "clock", "metrics", "desk"),
-        *("add_failure_listener", "remove_failure_listener", "holds", "is_serving"),
+        *("add_failure_listener", "remove_failure_listener", "add_node_listener"),
+        *("holds", "is_serving"),
     }
     names = public_names(Scheduler) - of_its_life
     assert names - public_names(Client) == set()

@@ -15,6 +15,7 @@ __all__ = [
     "UnknownJobError",
     "UnknownRunError",
     "UnknownTaskError",
+    "UnknownWorkerError",
 ]
 
 
@@ -96,6 +97,10 @@ class UnknownCalendarError(ArgumentError):
 
 class UnknownTaskError(ArgumentError):
     """There is no task of that name in this program; nothing has changed."""
+
+
+class UnknownWorkerError(ArgumentError):
+    """There is no worker of that name, or its leases ran out: join again."""
 
 
 class RunStateError(TimingWheelError):

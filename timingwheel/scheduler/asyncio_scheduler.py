@@ -46,6 +46,7 @@ from timingwheel.scheduler.desk import AnyJob, AnyRun
 from timingwheel.scheduler.executors.event_loop import AsyncioExecutor
 from timingwheel.scheduler.executors.executor import Executor
 from timingwheel.scheduler.metrics import MetricsSnapshot
+from timingwheel.scheduler.node import NodeListener
 from timingwheel.scheduler.opening import StoreSource
 from timingwheel.scheduler.scheduler import (
     GRACE_SECONDS,
@@ -215,6 +216,10 @@ class AsyncScheduler(Awaited):
     def remove_failure_listener(self, listener: FailureListener) -> None:
         """Call it no more; not awaited."""
         self._twin.remove_failure_listener(listener)
+
+    def add_node_listener(self, listener: NodeListener) -> None:
+        """Have a listener hear of each turn of the node, from its thread; not awaited."""
+        self._twin.add_node_listener(listener)
 
     def snapshot_metrics(self) -> MetricsSnapshot:
         """Return what this process has counted; not awaited."""

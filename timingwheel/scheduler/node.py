@@ -19,12 +19,12 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable, Sequence
-from typing import Final
+from typing import Final, Protocol
 
 from timingwheel.clock import Clock
 from timingwheel.errors import EngineClosedError
 from timingwheel.jobs.model import Outcome
-from timingwheel.jobs.store import Finish, JobStore, Ticket, Verdict
+from timingwheel.jobs.store import Finish, JobStore, Request, Ticket, Verdict
 from timingwheel.scheduler.crew import Crew
 from timingwheel.scheduler.executors.executor import Executor, Work
 from timingwheel.scheduler.in_hand import InHand
@@ -40,6 +40,19 @@ _STEP_NOISE_NS: Final = 1_000_000
 """Two clocks are never read at quite the same moment."""
 
 _logger = logging.getLogger("timingwheel")
+
+
+class NodeListener(Protocol):
+    """Hears what a node does for others, such as a server that has remote workers.
+
+    Both are called from the node's thread and must not wait.
+    """
+
+    def turned(self) -> None:
+        """Note that a turn has ended: something may have become ready."""
+
+    def asked_to_end(self, request: Request) -> None:
+        """Note that an attempt is to end on which this process does not work."""
 
 
 class _Turn:
@@ -66,6 +79,7 @@ class NodeLoop:
         crew: the tasks and the executors that run them.
         metrics: where to count.
         on_failed: called once, from the loop's thread, if it stops for good.
+        listeners: who hears of its turns; the list may grow.
     """
 
     def __init__(
@@ -77,6 +91,7 @@ class NodeLoop:
         crew: Crew,
         metrics: Metrics,
         on_failed: Callable[[BaseException], None],
+        listeners: Sequence[NodeListener] = (),
     ) -> None:
         self.failure: BaseException | None = None
         self.in_hand: Final = InHand(
@@ -88,6 +103,7 @@ class NodeLoop:
         self._crew = crew
         self._metrics = metrics
         self._on_failed = on_failed
+        self._listeners = listeners
         self._serving = False
         self._stopped = False
         self._asleep = False
@@ -174,7 +190,7 @@ class NodeLoop:
         self._watch_the_clock()
         self.in_hand.end_overdue()
         for request in self._store.requests():
-            self.in_hand.interrupt(request.token, Outcome.CANCELLED, kill=request.kill)
+            self._pass_on(request)
         turn = _Turn()
         refused: Exception | None = None
         try:
@@ -184,6 +200,8 @@ class NodeLoop:
         if turn.ticket is not None:
             self._store.commit(turn.ticket)
         self._release(turn)
+        for listener in self._listeners:
+            listener.turned()
         if refused is not None:
             raise refused
         return turn.more or self.in_hand.has_ends
@@ -281,6 +299,13 @@ class NodeLoop:
                 )
         for executor, works in turn.handouts:
             self.in_hand.hand_out(executor, works)
+
+    def _pass_on(self, request: Request) -> None:
+        if self.in_hand.holds(request.token):
+            self.in_hand.interrupt(request.token, Outcome.CANCELLED, kill=request.kill)
+            return
+        for listener in self._listeners:
+            listener.asked_to_end(request)
 
     def _watch_the_clock(self) -> None:
         now = self._store.now()

@@ -20,6 +20,7 @@ tasks are known.
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import os
 import queue as queues
@@ -30,11 +31,7 @@ from types import TracebackType
 from typing import Any, Final, Self, Unpack, overload
 
 from timingwheel.clock import Clock, SystemClock
-from timingwheel.errors import (
-    ArgumentError,
-    EngineClosedError,
-    EngineFailedError,
-)
+from timingwheel.errors import ArgumentError, EngineClosedError, EngineFailedError
 from timingwheel.jobs.durations import Duration, duration_ns
 from timingwheel.jobs.errors import TaskError
 from timingwheel.jobs.model import DEFAULT_QUEUE, Delivery
@@ -42,7 +39,7 @@ from timingwheel.jobs.store import JobStore
 from timingwheel.scheduler.crew import Crew, MakeExecutor, checked_slots
 from timingwheel.scheduler.desk import Desk
 from timingwheel.scheduler.metrics import Metrics, MetricsSnapshot
-from timingwheel.scheduler.node import NodeLoop
+from timingwheel.scheduler.node import NodeListener, NodeLoop
 from timingwheel.scheduler.opening import (
     StoreSource,
     checked_log_options,
@@ -132,6 +129,7 @@ class Scheduler(Requests, Questions):
         self._was_stopped = False
         self._opened_by = 0
         self._failure_listeners: list[FailureListener] = []
+        self._node_listeners: list[NodeListener] = []
 
     # -- tasks ----------------------------------------------------------------------------
 
@@ -290,8 +288,12 @@ class Scheduler(Requests, Questions):
 
     def remove_failure_listener(self, listener: FailureListener) -> None:
         """Call it no more; one that was never added is no fault."""
-        if listener in self._failure_listeners:
+        with contextlib.suppress(ValueError):
             self._failure_listeners.remove(listener)
+
+    def add_node_listener(self, listener: NodeListener) -> None:
+        """Have a listener hear of each turn of the node that serves the store here."""
+        self._node_listeners.append(listener)
 
     def __enter__(self) -> Self:
         return self.start()
@@ -375,6 +377,7 @@ class Scheduler(Requests, Questions):
             crew=Crew(self.tasks, self._makers, self._executor),
             metrics=self.metrics,
             on_failed=self._note_failure,
+            listeners=self._node_listeners,
         )
 
     def _begin(self, node: NodeLoop) -> None:

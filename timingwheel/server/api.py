@@ -20,6 +20,7 @@ from timingwheel.errors import ArgumentError
 from timingwheel.scheduler.awaited import RequestThreads
 from timingwheel.scheduler.scheduler import Scheduler
 from timingwheel.server.access import CALLER_KEY, Caller
+from timingwheel.server.hub import WorkerHub
 from timingwheel.server.operations import API_PATH, Asked, Operation, Reply, Routes
 from timingwheel.server.responses import problem_response, value_response
 from timingwheel.wire.problems import Problem, make_problem, problem_of
@@ -52,6 +53,7 @@ class Api:
         operations: what can be asked.
         threads: where calls wait for the disk.
         stopping: set when the server is to end.
+        hub: the workers that work from afar.
     """
 
     def __init__(
@@ -61,11 +63,13 @@ class Api:
         *,
         threads: RequestThreads,
         stopping: asyncio.Event,
+        hub: WorkerHub,
     ) -> None:
         self._scheduler = scheduler
         self._routes = Routes(operations)
         self._threads = threads
         self._stopping = stopping
+        self._hub = hub
         self._in_hand = 0
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -104,6 +108,7 @@ class Api:
                 caller=caller.name,
                 threads=self._threads,
                 stopping=self._stopping,
+                hub=self._hub,
             )
             return _answered(operation, await self._call(operation, asked))
         except _RefusedError as refused:

@@ -24,6 +24,7 @@ from timingwheel.scheduler.awaited import RequestThreads
 from timingwheel.scheduler.scheduler import GRACE_SECONDS, Scheduler
 from timingwheel.server.access import LOOPBACK_NAMES, Guard
 from timingwheel.server.api import Api
+from timingwheel.server.hub import WorkerHub
 from timingwheel.server.job_operations import JOB_OPERATIONS
 from timingwheel.server.openapi import openapi_document
 from timingwheel.server.operations import API_PATH, Operation
@@ -31,12 +32,14 @@ from timingwheel.server.place_operations import PLACE_OPERATIONS
 from timingwheel.server.responses import value_response
 from timingwheel.server.run_operations import RUN_OPERATIONS
 from timingwheel.server.tokens import TokenBook
+from timingwheel.server.worker_operations import WORKER_OPERATIONS
 from timingwheel.wire.answers import StatusAnswer
 
 OPERATIONS: Final[tuple[Operation, ...]] = (
     *JOB_OPERATIONS,
     *RUN_OPERATIONS,
     *PLACE_OPERATIONS,
+    *WORKER_OPERATIONS,
 )
 """All that the API can be asked."""
 
@@ -89,7 +92,9 @@ def create_app(
     async def openapi(_: Request) -> Response:
         return value_response(document)
 
-    api = Api(scheduler, OPERATIONS, threads=threads, stopping=stopping)
+    hub = WorkerHub(scheduler)
+    scheduler.add_node_listener(hub)
+    api = Api(scheduler, OPERATIONS, threads=threads, stopping=stopping, hub=hub)
     app = Starlette(
         routes=[
             Route("/health", health),

@@ -78,7 +78,7 @@ def add_job(asked: Asked) -> Reply:
                 "key", body.key, "it differs from the header Idempotency-Key"
             )
         options["key"] = key
-    call = _call(asked, body.task, body)
+    call = added_call(asked, body.task, body)
     ref = asked.scheduler.add(call, **cast("Any", options))
     return Reply(
         ref_answer(ref),
@@ -98,7 +98,7 @@ def update_job(asked: Asked) -> Reply:
     changes = body.options()
     job = _job(asked)
     if body.payload is not None or body.args is not None:
-        changes["call"] = _call(asked, body.task or job.task, body)
+        changes["call"] = added_call(asked, body.task or job.task, body)
     made = asked.scheduler.update(
         job.id,
         if_revision=_if_match(asked, job),
@@ -197,7 +197,13 @@ def _job(asked: Asked) -> Job:
     return asked.scheduler.job(asked.path["job"])
 
 
-def _call(asked: Asked, task: str, body: AddBody | UpdateBody) -> Call:
+def added_call(asked: Asked, task: str, body: AddBody | UpdateBody) -> Call:
+    """Return the call of a body.
+
+    Raises:
+        TaskError: the arguments do not fit a task that the server knows.
+        ArgumentError: there are arguments and a payload.
+    """
     if body.payload is None:
         return call_by_name(
             asked.scheduler.tasks, task, body.args or {}, version=body.version

@@ -18,6 +18,7 @@ import msgspec
 
 from timingwheel.scheduler.awaited import RequestThreads
 from timingwheel.scheduler.scheduler import Scheduler
+from timingwheel.server.hub import WorkerHub
 
 API_PATH: Final = "/api/v1"
 _NAME: Final = re.compile(r"\{(\w+)\}")
@@ -44,6 +45,7 @@ class Asked(NamedTuple):
         caller: whose token it came with; None where none is needed.
         threads: where calls wait for the disk, for an operation that is awaited.
         stopping: set when the server is to end: who is held should be answered.
+        hub: the workers that work from afar.
     """
 
     scheduler: Scheduler
@@ -54,6 +56,7 @@ class Asked(NamedTuple):
     caller: str | None
     threads: RequestThreads
     stopping: asyncio.Event
+    hub: WorkerHub
 
     def the_query(self, kind: type[_Part]) -> _Part:
         """Return the query; the operation has it of this type."""

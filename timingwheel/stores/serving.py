@@ -15,7 +15,7 @@ import msgspec
 
 from timingwheel.clock import WAIT_MAX_NS, Clock
 from timingwheel.engine.records import Base
-from timingwheel.errors import ArgumentError
+from timingwheel.jobs.errors import UnknownWorkerError
 from timingwheel.jobs.model import (
     Job,
     JobState,
@@ -269,7 +269,9 @@ class Serving:
         """Take runs in the order of their ranks; see JobStore."""
         self._core.require_alive()
         if worker not in self._workers:
-            raise ArgumentError("worker", worker, "join first, or again: it was lost")
+            raise UnknownWorkerError(
+                "worker", worker, "join first, or again: it was lost"
+            )
         if self._owner.is_history_behind():
             return [], Ticket(self._core.log.appended_lsn)
         claims: list[Claim] = []

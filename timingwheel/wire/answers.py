@@ -18,7 +18,12 @@ from timingwheel.jobs.calendars import NamedCalendar
 from timingwheel.jobs.explaining import NextTime
 from timingwheel.jobs.model import Job, Payload, Queue, Run, RunId
 from timingwheel.jobs.schedule import DstMark, instant_datetime
-from timingwheel.jobs.store import CancelResult, JobRef, Load, Resumption
+from timingwheel.jobs.store import (
+    CancelResult,
+    JobRef,
+    Load,
+    Resumption,
+)
 from timingwheel.scheduler.changing import JobUpdate
 from timingwheel.scheduler.requests import Backfill
 

@@ -1,4 +1,6 @@
-"""Bodies and queries of requests, but for those of `add` and `update`: see options.py."""
+"""Bodies and queries of requests, but for those of `add` and `update`, which are in
+options.py, and those of workers, in workers.py.
+"""
 
 from __future__ import annotations
 
@@ -142,7 +144,3 @@ class DaysBody(Body):
 
     exclude: list[date] = []
     include: list[date] = []
-
-
-class EmptyBody(Body):
-    """Nothing."""

@@ -33,6 +33,7 @@ from timingwheel.jobs.errors import (
     UnknownJobError,
     UnknownRunError,
     UnknownTaskError,
+    UnknownWorkerError,
 )
 from wal.errors import CommitUnknownError, DiskFullError, StoreError
 
@@ -80,6 +81,7 @@ _VALUE: Final = ("argument", "found", "fix")
 _KINDS: Final = (
     _Kind(UnknownJobError, "unknown-job", 404, _VALUE),
     _Kind(UnknownRunError, "unknown-run", 404, _VALUE),
+    _Kind(UnknownWorkerError, "unknown-worker", 404, _VALUE),
     _Kind(UnknownTaskError, "unknown-task", 422, _VALUE),
     _Kind(UnknownCalendarError, "unknown-calendar", 422, _VALUE),
     _Kind(PayloadTooLargeError, "payload-too-large", 413, _VALUE),

@@ -1,0 +1,231 @@
+"""Workers that work from afar, as any language would speak to the server."""
+
+from __future__ import annotations
+
+import runpy
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from tests.scheduler import program
+from timingwheel.client.client import Client
+from timingwheel.jobs.model import RunState
+from timingwheel.jobs.store import CancelResult
+from timingwheel.scheduler.scheduler import Scheduler
+from timingwheel.scheduler.tasks import NamedTask
+from timingwheel.server.operations import API_PATH
+from timingwheel.server.serving import HttpServer
+
+SEND = NamedTask("mail:send")
+
+
+@pytest.fixture
+def app(server: HttpServer) -> Iterator[Client]:
+    with Client(server.url) as client:
+        yield client
+
+
+class Worker:
+    """A worker, one request a method."""
+
+    def __init__(self, http: httpx.Client, ttl: str = "15s") -> None:
+        self.http = http
+        joined = http.post("/workers", json={"name": "far", "ttl": ttl}).json()
+        self.id = joined["id"]
+        assert joined["beat_ns"] == joined["ttl_ns"] // 3
+
+    def post(self, what: str, body: Any) -> httpx.Response:
+        return self.http.post(f"/workers/{self.id}/{what}", json=body)
+
+    def claim(self, *, wait: float = 30, count: int = 1) -> list[Any]:
+        body = {"tasks": ["mail:send"], "wait": wait, "count": count}
+        answer = self.post("claims", body)
+        assert answer.status_code == 200, answer.text
+        found: list[Any] = answer.json()["items"]
+        return found
+
+    def beat(self, *tokens: int) -> list[Any]:
+        answer = self.post("beat", {"tokens": tokens})
+        assert answer.status_code == 200, answer.text
+        found: list[Any] = answer.json()["requests"]
+        return found
+
+    def end(self, claim: Any, outcome: str = "ok", **more: Any) -> str:
+        end = {"run_id": claim["run"]["id"], "token": claim["token"]}
+        answer = self.post("ends", {"ends": [end | {"outcome": outcome} | more]})
+        assert answer.status_code == 200, answer.text
+        (verdict,) = answer.json()["items"]
+        return str(verdict)
+
+
+@pytest.fixture
+def worker(http: httpx.Client) -> Worker:
+    return Worker(http)
+
+
+def test_a_run_is_claimed_and_its_result_arrives(app: Client, worker: Worker) -> None:
+    ref = app.add(SEND.call(to="ada", n=2), delay=0)
+    (claim,) = worker.claim()
+    assert claim["args"] == {"to": "ada", "n": 2}
+    assert claim["run"]["job_id"] == ref.id
+    assert (claim["run"]["attempts"], claim["last"]) == (1, False)
+    assert [one.name for one in app.workers()] == [worker.id]
+    assert worker.end(claim, value={"sent": True}, log="done") == "accepted"
+    assert app.run(ref).result("30s") == {"sent": True}
+    assert worker.end(claim) == "lease_lost"
+
+
+def test_a_claim_is_held_until_something_is_ready(app: Client, worker: Worker) -> None:
+    claims: list[Any] = []
+    waiting = threading.Thread(target=lambda: claims.extend(worker.claim(wait=60)))
+    waiting.start()
+    ref = app.add(SEND.call(), delay="50ms")
+    waiting.join(30)
+    assert [claim["run"]["job_id"] for claim in claims] == [ref.id]
+
+
+def test_a_claim_for_which_nothing_comes_returns_empty(worker: Worker) -> None:
+    assert worker.claim(wait=0) == []
+
+
+def test_a_worker_gets_no_more_than_it_can_start(app: Client, worker: Worker) -> None:
+    runs = [app.run(app.add(SEND.call(), delay=0)).id for _ in range(3)]
+    found = worker.claim(count=2)
+    while len(found) < 2:
+        found += worker.claim(count=2 - len(found))
+    assert {claim["run"]["id"] for claim in found} < set(runs)
+
+
+def test_an_error_is_tried_again_and_a_shutdown_uses_up_no_attempt(
+    app: Client, worker: Worker
+) -> None:
+    ref = app.add(SEND.call(), delay=0, retry=1)
+    (claim,) = worker.claim()
+    assert worker.end(claim, "shutdown") == "accepted"
+    (claim,) = worker.claim()
+    assert claim["last"]
+    assert worker.end(claim, "error", error="ValueError: no") == "accepted"
+    run = app.run(ref).wait("30s")
+    assert (run.state, run.error) == (RunState.FAILED, "ValueError: no")
+
+
+def test_follow_ups_are_made_with_the_success(app: Client, worker: Worker) -> None:
+    app.add(SEND.call(), delay=0)
+    (claim,) = worker.claim()
+    later = {"task": program.note.name, "args": {"what": "next"}, "key": "k"}
+    assert worker.end(claim, follow_ups=[later]) == "accepted"
+    (job,) = app.jobs(task=program.note)
+    assert app.run(job.id).result("30s") == "NEXT"
+
+
+def test_a_cancel_reaches_the_worker_with_its_next_beat(
+    app: Client, worker: Worker
+) -> None:
+    ref = app.add(SEND.call(), delay=0)
+    (claim,) = worker.claim()
+    assert worker.beat(claim["token"]) == []
+    assert app.cancel(ref, running="signal") is CancelResult.REQUESTED
+    requests: list[Any] = []
+    while not requests:  # the node passes it on in its next turn
+        requests = worker.beat(claim["token"])
+    assert requests == worker.beat(claim["token"])
+    assert requests[0]["token"] == claim["token"]
+    assert worker.end(claim, "cancelled") == "accepted"
+    assert app.run(claim["run"]["id"]).wait("30s").state is RunState.CANCELLED
+    assert worker.beat() == []
+
+
+def test_a_claim_whose_answer_was_lost_is_given_back(
+    app: Client, worker: Worker
+) -> None:
+    app.add(SEND.call(), delay=0)
+    (lost,) = worker.claim()
+    worker.beat()
+    worker.beat()
+    (claim,) = worker.claim()
+    assert claim["run"]["id"] == lost["run"]["id"]
+    assert claim["token"] > lost["token"]
+    assert worker.end(lost) == "lease_lost"
+    assert worker.end(claim) == "accepted"
+
+
+def test_a_worker_that_is_silent_loses_its_run_to_another(
+    app: Client, http: httpx.Client
+) -> None:
+    silent, other = Worker(http, ttl="3s"), Worker(http)
+    ref = app.add(SEND.call(), delay=0, retry=5)
+    (first,) = silent.claim()
+    again = other.claim(wait=60)
+    assert [claim["run"]["job_id"] for claim in again] == [ref.id]
+    assert again[0]["token"] > first["token"]
+    assert silent.end(first) == "lease_lost"
+    assert silent.post("beat", {"tokens": []}).status_code == 404
+    refused = silent.post("claims", {"tasks": ["mail:send"]}).json()
+    assert refused["code"] == "unknown-worker"
+    assert "join" in refused["detail"]
+    assert other.end(again[0], value=1) == "accepted"
+    assert app.run(ref).result("30s") == 1
+
+
+def test_what_a_worker_leaves_goes_to_another(app: Client, http: httpx.Client) -> None:
+    first, other = Worker(http), Worker(http)
+    app.add(SEND.call(), delay=0, retry=5)
+    first.claim()
+    assert http.delete(f"/workers/{first.id}").json() == {"changed": True}
+    assert len(other.claim()) == 1
+    assert http.delete(f"/workers/{first.id}").status_code == 404
+
+
+@pytest.mark.parametrize(
+    ("path", "body", "field"),
+    [
+        ("/workers", {"name": "", "ttl": "15s"}, "name"),
+        ("/workers", {"name": "x", "ttl": "1ms"}, "ttl"),
+        ("/workers/{id}/claims", {"tasks": [], "wait": 1e9}, "wait"),
+        ("/workers/{id}/claims", {"tasks": [], "count": 0}, "count"),
+        ("/workers/{id}/ends", {"ends": [{"run_id": "x"}]}, "ends[0].token"),
+    ],
+)
+def test_what_a_worker_cannot_mean_is_named(
+    http: httpx.Client, worker: Worker, path: str, body: Any, field: str
+) -> None:
+    answer = http.post(path.format(id=worker.id), json=body)
+    assert (answer.status_code, answer.json()["field"]) == (422, field)
+
+
+def test_after_a_restart_workers_join_again_and_late_ends_are_refused(
+    tmp_path: Any,
+) -> None:
+    data = str(tmp_path / "data")
+    with (
+        HttpServer(Scheduler(data), port=0) as server,
+        httpx.Client(base_url=server.url + API_PATH, timeout=30) as http,
+        Client(server.url) as app,
+    ):
+        ref = app.add(SEND.call(), delay=0, retry=5)
+        (old,) = Worker(http).claim()
+    with (
+        HttpServer(Scheduler(data), port=0) as server,
+        httpx.Client(base_url=server.url + API_PATH, timeout=30) as http,
+        Client(server.url) as app,
+    ):
+        worker = Worker(http)
+        (claim,) = worker.claim()
+        assert claim["run"]["job_id"] == ref.id
+        assert worker.end(old) == "lease_lost"
+        assert worker.end(claim, value="late") == "accepted"
+        assert app.run(ref).result("30s") == "late"
+
+
+def test_the_worker_of_the_example_runs_what_it_knows(
+    app: Client, server: HttpServer
+) -> None:
+    place = Path(__file__).resolve().parents[2] / "docs/examples/far_worker.py"
+    far_worker = runpy.run_path(str(place))["FarWorker"](server.url)
+    ref = app.add(NamedTask("demo:greet").call(name="ada"), delay=0)
+    far_worker.work(runs=1)
+    assert app.run(ref).result("30s") == "hello, ada"

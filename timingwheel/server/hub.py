@@ -1,0 +1,194 @@
+"""Workers that work from afar: what the server knows of them beside the store.
+
+    join ─▶ claim ─▶ (beat)* ─▶ ends ─▶ leave
+
+The store holds the truth: each worker is one of its workers with a time to live, and a
+claim is a lease with a token. The hub adds what is the way's own: which worker a token
+was given to, so that a request to end an attempt finds it; and an answer that was lost on
+the way: a claim that two beats in a row do not name is given back, and uses up no attempt.
+
+After a restart of the server no worker is known, all must join again, and what they had
+is lost: their ends are refused, and the runs start again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import threading
+import uuid
+from collections.abc import Iterator, Sequence
+from typing import Final
+
+from timingwheel.errors import ArgumentError
+from timingwheel.jobs.errors import UnknownWorkerError
+from timingwheel.jobs.model import RunId
+from timingwheel.jobs.store import Claim, Finish, Request, Verdict
+from timingwheel.scheduler.options import checked_text
+from timingwheel.scheduler.scheduler import Scheduler
+
+TTL_MIN_NS: Final = 1_000_000_000
+TTL_MAX_NS: Final = 3_600_000_000_000
+CLAIM_MAX: Final = 1_000
+"""Runs that one request claims at most, and ends that one request tells."""
+_MISSED_MAX: Final = 2
+
+
+class _Given:
+    """A claim that was given to a worker."""
+
+    __slots__ = ("missed", "request", "run_id")
+
+    def __init__(self, run_id: RunId) -> None:
+        self.run_id = run_id
+        self.missed = 0
+        self.request: Request | None = None
+
+
+class WorkerHub:
+    """The remote workers of one scheduler. Thread-safe; calls may wait for the disk.
+
+    Args:
+        scheduler: whose store has the runs.
+    """
+
+    def __init__(self, scheduler: Scheduler) -> None:
+        self._scheduler = scheduler
+        self._lock = threading.Lock()
+        self._given: dict[str, dict[int, _Given]] = {}
+        self._waiting: list[tuple[asyncio.AbstractEventLoop, asyncio.Event]] = []
+
+    # -- what workers ask -----------------------------------------------------------------
+
+    def join(self, name: str, ttl_ns: int) -> str:
+        """Announce a worker, and return the id that names it from now on.
+
+        Raises:
+            ArgumentError: the name is no short text, or the time to live no sensible one.
+        """
+        checked_text(name, "name")
+        if not TTL_MIN_NS <= ttl_ns <= TTL_MAX_NS:
+            raise ArgumentError("ttl", f"{ttl_ns}ns", "pass 1s to 1h")
+        worker = f"{name}:{uuid.uuid4().hex[:12]}"
+        self._scheduler.desk.store.join(worker, ttl_ns=ttl_ns)
+        with self._lock:
+            self._given[worker] = {}
+        return worker
+
+    def claim(self, worker: str, *, tasks: frozenset[str], count: int) -> list[Claim]:
+        """Give a worker runs in the order of their ranks; they are durably its own.
+
+        Raises:
+            UnknownWorkerError: it has not joined, or its leases ran out.
+        """
+        if not 1 <= count <= CLAIM_MAX:
+            raise ArgumentError(
+                "count", count, f"pass runs at most, 1 to {CLAIM_MAX:,}"
+            )
+        self._require(worker)
+        store = self._scheduler.desk.store
+        claims, ticket = store.claim(worker, tasks=tasks, count=count)
+        store.commit(ticket)
+        begun = [claim for claim in claims if store.begin(claim.run.id, claim.token)]
+        with self._lock:
+            given = self._given.get(worker)
+            if given is not None:
+                given.update({one.token: _Given(one.run.id) for one in begun})
+        return begun
+
+    def beat(self, worker: str, tokens: Sequence[int]) -> list[Request]:
+        """Renew the leases of a worker, and return which attempts are to end.
+
+        Args:
+            worker: which.
+            tokens: of the attempts that it has in hand.
+
+        Raises:
+            UnknownWorkerError: it has not joined, or its leases ran out.
+        """
+        self._require(worker)
+        store = self._scheduler.desk.store
+        if not store.beat(worker):
+            self._forget(worker)
+            self._require(worker)
+        known = frozenset(tokens)
+        with self._lock:
+            given = self._given.get(worker, {})
+            for token, one in given.items():
+                one.missed = 0 if token in known else one.missed + 1
+            lost = [
+                (one.run_id, token)
+                for token, one in given.items()
+                if one.missed >= _MISSED_MAX
+            ]
+            for _, token in lost:
+                del given[token]
+            requests = [one.request for one in given.values() if one.request]
+        if lost:
+            store.commit(store.give_back(lost))
+        return requests
+
+    def finish(self, worker: str, ends: Sequence[Finish]) -> list[Verdict]:
+        """Take in how attempts of a worker ended; durable when it returns.
+
+        What comes too late is refused, also if the worker itself is known no more.
+
+        Returns:
+            A verdict for each, in order; fewer if the disk filled up on the way.
+        """
+        if len(ends) > CLAIM_MAX:
+            raise ArgumentError("ends", len(ends), f"pass at most {CLAIM_MAX:,}")
+        store = self._scheduler.desk.store
+        verdicts, ticket = store.finish(ends)
+        store.commit(ticket)
+        with self._lock:
+            given = self._given.get(worker, {})
+            for end, _ in zip(ends, verdicts, strict=False):
+                given.pop(end.token, None)
+        return verdicts
+
+    def leave(self, worker: str) -> None:
+        """Forget a worker; what it still has is lost."""
+        self._require(worker)
+        self._forget(worker)
+        self._scheduler.desk.store.leave(worker)
+
+    @contextlib.contextmanager
+    def told(self, changed: asyncio.Event) -> Iterator[None]:
+        """Have an event of the running loop set whenever something may be ready."""
+        entry = (asyncio.get_running_loop(), changed)
+        self._waiting.append(entry)
+        try:
+            yield
+        finally:
+            self._waiting.remove(entry)
+
+    # -- what the node tells ----------------------------------------------------------------
+
+    def turned(self) -> None:
+        """Note that a turn has ended: something may have become ready."""
+        for loop, changed in tuple(self._waiting):
+            with contextlib.suppress(RuntimeError):  # the loop is closed by now
+                loop.call_soon_threadsafe(changed.set)
+
+    def asked_to_end(self, request: Request) -> None:
+        """Note that an attempt is to end; its worker hears of it when it beats."""
+        with self._lock:
+            for given in self._given.values():
+                one = given.get(request.token)
+                if one is not None:
+                    one.request = request
+
+    # -- inside ---------------------------------------------------------------------------
+
+    def _require(self, worker: str) -> None:
+        with self._lock:
+            if worker in self._given:
+                return
+        raise UnknownWorkerError(
+            "worker", worker, "join first, or again: it is not known, or was lost"
+        )
+
+    def _forget(self, worker: str) -> None:
+        with self._lock:
+            self._given.pop(worker, None)

@@ -1,0 +1,134 @@
+"""What workers that work from afar and the server say to each other."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from timingwheel.jobs.model import Outcome, Payload, RunId
+from timingwheel.jobs.store import Claim, Request
+from timingwheel.wire.answers import RunAnswer, plain_arguments, run_answer
+from timingwheel.wire.bodies import Body
+from timingwheel.wire.options import AddBody, Length
+
+
+class JoinBody(Body):
+    """A worker that begins.
+
+    Attributes:
+        name: for people; the server makes an id of it.
+        ttl: its runs count as lost so long after its last beat.
+    """
+
+    name: str
+    ttl: Length = "15s"
+
+
+class ClaimBody(Body):
+    """What a worker can take.
+
+    Attributes:
+        tasks: names of the tasks that it can run.
+        count: runs that it can start now.
+        wait: seconds that the server may hold the request while nothing is ready.
+    """
+
+    tasks: list[str]
+    count: int = 1
+    wait: float = 20.0
+
+
+class BeatBody(Body):
+    """A sign of life.
+
+    Attributes:
+        tokens: of the attempts that the worker has in hand.
+    """
+
+    tokens: list[int]
+
+
+class EndBody(Body):
+    """How an attempt ended; see jobs.store.Finish.
+
+    Attributes:
+        run_id, token: as the claim had them.
+        outcome: "shutdown" gives the run back, and that uses up no attempt.
+        value: what the handler returned.
+        result: instead of it: encoded by who knows the task.
+        started_ns: when the handler began; null: when the run was claimed.
+        error, log, gives_up, undecodable: as for Finish.
+        snooze: not an end: run again so much later.
+        follow_ups: jobs made if, and only if, this success is accepted.
+    """
+
+    run_id: RunId
+    token: int
+    outcome: Outcome
+    value: Any = None
+    result: bytes | None = None
+    started_ns: int | None = None
+    error: str | None = None
+    log: str = ""
+    gives_up: bool = False
+    undecodable: bool = False
+    snooze: Length | None = None
+    follow_ups: tuple[AddBody, ...] = ()
+
+
+class EndsBody(Body):
+    """How attempts ended."""
+
+    ends: list[EndBody]
+
+
+class JoinAnswer(msgspec.Struct, frozen=True, kw_only=True):
+    """A worker that may claim.
+
+    Attributes:
+        id: names it in all that follows.
+        ttl_ns: its runs count as lost so long after its last beat.
+        beat_ns: how often to beat.
+    """
+
+    id: str
+    ttl_ns: int
+    beat_ns: int
+
+
+class ClaimAnswer(msgspec.Struct, frozen=True, kw_only=True):
+    """An attempt to begin; attributes as jobs.store.Claim.
+
+    Attributes:
+        args: the arguments as plain values; null if they are a pickle.
+    """
+
+    run: RunAnswer
+    args: Any
+    payload: Payload
+    token: int
+    timeout_ns: int | None
+    last: bool
+
+
+class BeatAnswer(msgspec.Struct, frozen=True):
+    """What a worker should know.
+
+    Attributes:
+        requests: attempts that are to end; told with each beat until they have.
+    """
+
+    requests: list[Request]
+
+
+def claim_answer(claim: Claim) -> ClaimAnswer:
+    """Return an attempt to begin as it travels."""
+    return ClaimAnswer(
+        run=run_answer(claim.run),
+        args=plain_arguments(claim.payload),
+        payload=claim.payload,
+        token=claim.token,
+        timeout_ns=claim.timeout_ns,
+        last=claim.last,
+    )
