@@ -87,13 +87,11 @@ def test_an_add_with_a_key_is_asked_again_when_the_answer_was_lost() -> None:
 
 
 def test_an_add_without_a_key_is_never_asked_twice() -> None:
-    with (
-        stub(b"") as (url, heard),
-        Client(url) as app,
-        pytest.raises(UnansweredError, match="may have done"),
-    ):
-        app.add(CALL, delay=1)
-    assert len(heard) == 1
+    with stub(b"", REF) as (url, heard), Client(url) as app:
+        with pytest.raises(UnansweredError, match="may have done"):
+            app.add(CALL, delay=1)
+        assert len(heard) == 1
+        assert app.add(CALL, delay=1).created
 
 
 def test_a_busy_server_is_asked_again_whatever_it_was() -> None:
