@@ -73,7 +73,7 @@ def test_where_no_server_is_the_message_says_how_to_start_one() -> None:
         url = f"http://127.0.0.1:{taken.getsockname()[1]}"
     with (
         Client(url, patience=0) as app,
-        pytest.raises(ServerAwayError, match=r"timingwheel serve \./data") as away,
+        pytest.raises(ServerAwayError, match=r"timingwheel\.server \./data") as away,
     ):
         app.add(CALL, delay=1)
     assert away.value.url == url

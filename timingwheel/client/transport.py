@@ -44,7 +44,7 @@ class ServerAwayError(TimingWheelError):
     def __str__(self) -> str:
         return (
             f"no server answers at {self.url} ({self.cause}): start one, "
-            "timingwheel serve ./data"
+            "python -m timingwheel.server ./data"
         )
 
 
