@@ -134,8 +134,10 @@ class Listing:
         self._owner.flush()
         older = msgspec.structs.replace(query, cursor=rest or None, limit=left)
         page = self._history.jobs(older)
+        listed = {job.id for job in found}  # it may have ended since it was read alive
         with self._core.lock:  # one that a retry by hand has revived lives
-            found += [job for job in page.jobs if job.id not in self._state.jobs]
+            alive = self._state.jobs
+            found += [j for j in page.jobs if j.id not in alive and j.id not in listed]
         cursor = None if page.cursor is None else f"over:{page.cursor}"
         return JobPage(found, cursor)
 
