@@ -29,10 +29,12 @@ from wal.commit import GroupCommit
 from wal.errors import LogClosedError, LogFailedError, WalError
 from wal.filesystem import FileSystem
 from wal.frame import Group, Lsn, decode_records
+from wal.histogram import Histogram
 from wal.pool import SegmentPool, ready_names
 from wal.recovery import Recovery, Report
 from wal.retention import Retired, retire
 from wal.segment import SEGMENT_HEADER_BYTES
+from wal.segment_files import segment_sizes
 from wal.snapshot import SnapshotInfo, SnapshotWriter
 from wal.store import StoreIdentity, clear_holder
 
@@ -47,6 +49,14 @@ UNSYNCED_RECORDS_MAX: Final = 65_536
 INTERVAL_MS: Final = 50
 JOINED_BYTES: Final = 256 << 10
 """A good size for `joined_bytes`: it stays in a processor's cache."""
+SYNC_BOUNDS_NS: Final = tuple(
+    microseconds * 1_000
+    for microseconds in (
+        *(50, 100, 250, 500, 1_000, 2_500, 5_000, 10_000, 25_000, 50_000),
+        *(100_000, 250_000, 500_000, 1_000_000, 5_000_000),
+    )
+)
+"""Bounds of the histogram of syncs, ns: a good disk takes 0.1 ms, a bad one seconds."""
 
 
 class RoomNeededError(WalError):
@@ -112,6 +122,7 @@ class Log:
         recovery: Recovery,
         *,
         wall_ns: Callable[[], int],
+        monotonic_ns: Callable[[], int] | None = None,
         durability: Durability,
         interval_ms: float,
         segment_size_bytes: int,
@@ -121,9 +132,12 @@ class Log:
         """For `Log.open` alone."""
         self.durability = durability
         self.report: Report | None = None
+        self.syncs: Final = Histogram(SYNC_BOUNDS_NS)
+        """How long each sync of a commit took, if `monotonic_ns` was given."""
         self._recovery = recovery
         self._files = recovery.files
         self._wall_ns = wall_ns
+        self._monotonic_ns = monotonic_ns
         self._interval_s = interval_ms / 1000
         self._segment_size_bytes = segment_size_bytes
         self._background = background
@@ -152,6 +166,7 @@ class Log:
         place: str | os.PathLike[str] | FileSystem,
         *,
         wall_ns: Callable[[], int],
+        monotonic_ns: Callable[[], int] | None = None,
         create: bool = True,
         durability: Durability = "durable",
         interval_ms: float = INTERVAL_MS,
@@ -165,6 +180,7 @@ class Log:
         Args:
             place: the directory, or a file system over one.
             wall_ns: returns the wall clock, ns since 1970; recorded, never ordered by.
+            monotonic_ns: returns a clock that nobody sets, ns; syncs are timed by it.
             create: whether an empty or missing directory becomes a new store.
             durability: "durable": `commit` returns when the disk has it. "interval": at
                 once; a kill or a power loss can take the last `interval_ms`.
@@ -195,6 +211,7 @@ class Log:
         log = cls(
             recovery,
             wall_ns=wall_ns,
+            monotonic_ns=monotonic_ns,
             durability=durability,
             interval_ms=interval_ms,
             segment_size_bytes=segment_size_bytes,
@@ -479,6 +496,10 @@ class Log:
                 scrub_errors=self._scrub_errors,
             )
 
+    def segment_sizes(self) -> list[int]:
+        """Return the size of each segment, bytes. Cost: one open a file."""
+        return segment_sizes(self._files)
+
     # -- snapshots --------------------------------------------------------------------
 
     def begin_snapshot(self) -> SnapshotWriter:
@@ -569,7 +590,12 @@ class Log:
             frames = self._plan.take(everything=relaxed)
         for frame in frames:
             writer.write(frame, durable_lsn=durable_lsn, relaxed=relaxed)
-        writer.sync()
+        if self._monotonic_ns is None:
+            writer.sync()
+        else:
+            begun_ns = self._monotonic_ns()
+            writer.sync()
+            self.syncs.add(self._monotonic_ns() - begun_ns)
         with self._mutex:
             self._plan.written()
         return writer.last_lsn

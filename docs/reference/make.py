@@ -73,7 +73,8 @@ PAGES = {
             "timingwheel.jobs.explaining": ("NextTime",),
             "timingwheel.scheduler.checking": ("Finding",),
             "timingwheel.stores.history_retention": ("Retention",),
-            "timingwheel.scheduler.metrics": ("MetricsSnapshot", "HistogramSnapshot"),
+            "timingwheel.scheduler.metrics": ("MetricsSnapshot",),
+            "timingwheel.jobs.figures": ("HistogramSnapshot",),
         },
     ),
     "tasks.md": PageOf(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import itertools
 from collections.abc import Callable
 
 import pytest
@@ -464,3 +465,18 @@ def test_the_with_block_closes_when_it_raises(disk: MemoryFileSystem) -> None:
     with pytest.raises(KeyError):
         work()
     assert payloads_of(disk) == [b"1"]
+
+
+def test_syncs_are_timed_by_the_clock_that_was_given(disk: MemoryFileSystem) -> None:
+    ticks = itertools.count(0, 1_000)
+    with Log.open(disk, wall_ns=lambda: 1, monotonic_ns=lambda: next(ticks)) as log:
+        log.commit(log.append(b"one"))
+        assert (log.syncs.sum_ns, sum(log.syncs.counts)) == (1_000, 1)
+        log.commit(log.append(b"two"))
+        assert (log.syncs.sum_ns, sum(log.syncs.counts)) == (2_000, 2)
+
+
+def test_without_a_clock_no_sync_is_timed(disk: MemoryFileSystem) -> None:
+    with Log.open(disk, wall_ns=lambda: 1) as log:
+        log.commit(log.append(b"one"))
+        assert sum(log.syncs.counts) == 0

@@ -34,12 +34,21 @@ from timingwheel.errors import (
 )
 from wal.bodies import encode_records
 from wal.errors import LogClosedError, LogFailedError, RecordTooLargeError
+from wal.histogram import Histogram
 from wal.log import JOINED_BYTES, Log, RoomNeededError
 from wal.snapshot import SnapshotInfo
 
 DISK_FULL_RETRY_NS: Final = 1_000_000_000
 LET_PASS_SECONDS: Final = 0.001
 CLOSED: Final = "the engine is closed: open a new one"
+LAG_BOUNDS_NS: Final = tuple(
+    microseconds * 1_000
+    for microseconds in (
+        *(100, 250, 500, 1_000, 2_500, 5_000, 10_000, 25_000, 50_000),
+        *(100_000, 250_000, 500_000, 1_000_000, 5_000_000, 10_000_000),
+    )
+)
+"""Bounds of the histogram of late ticks, ns; a tick looks every 10 s at least."""
 
 
 class Due(NamedTuple):
@@ -121,6 +130,11 @@ class EngineCore:
         self.before_drop: Callable[[int], object] = lambda _: None
         """Called with the LSN that a snapshot reaches before log is dropped for it:
         an owner that keeps records elsewhere waits here until they are there."""
+        self.tick_lag = Histogram(LAG_BOUNDS_NS)
+        """How late ticks were that found something due: since it was, or since the
+        tick before if it was due by then."""
+        self.recovery_ns = 0
+        """What reading snapshot and log, and filling the wheels, took."""
         self._log = log
         self._owner = owner
         self.clock = clock
@@ -134,7 +148,10 @@ class EngineCore:
             reach_lsn=log.snapshot.reach_lsn if log.snapshot is not None else 0,
             gaps_allowed=log.identity.repaired,
         )
+        begun_ns = clock.monotonic_ns()
         self._recover()
+        self._ticked_ns = clock.monotonic_ns()
+        self.recovery_ns = self._ticked_ns - begun_ns
         _open_cores.add(self)
 
     # -- requests ---------------------------------------------------------------------
@@ -535,6 +552,10 @@ class EngineCore:
         state = self.state
         now = state.timeline.now(self.clock.read())
         events = self._step_events(now)
+        due_ns = state.timeline.next_due_ns()
+        if due_ns is not None and due_ns <= now.monotonic_ns:
+            self.tick_lag.add(now.monotonic_ns - max(due_ns, self._ticked_ns))
+        self._ticked_ns = now.monotonic_ns
         timers, armed = state.take_due(now, limit)
         due = Due(timers, armed, self._log.next_lsn + len(events), now)
         try:

@@ -52,7 +52,9 @@ def open_log(
     )
     if path == MEMORY:
         return VolatileLog()
-    return Log.open(path, wall_ns=clock.wall_ns, **options)
+    return Log.open(
+        path, wall_ns=clock.wall_ns, monotonic_ns=clock.monotonic_ns, **options
+    )
 
 
 def open_timers(

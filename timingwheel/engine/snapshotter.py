@@ -43,7 +43,8 @@ class Snapshotter:
         self._writing = threading.Lock()
         self._changed = threading.Condition()
         self._stopped = threading.Event()
-        self._last_size = log.snapshot.size_bytes if log.snapshot is not None else 0
+        self.last: SnapshotInfo | None = log.snapshot
+        """The newest snapshot that is known to be good."""
         self._begun_at = -core.replayed_bytes
         self._thread = threading.Thread(
             target=self._run, name="timingwheel-snapshot", daemon=True
@@ -76,12 +77,13 @@ class Snapshotter:
         begun_at = self._log.bytes_written
         info = self._core.snapshot(pause=self._pause if throttled else _no_pause)
         self._begun_at = begun_at
-        self._last_size = info.size_bytes
+        self.last = info
         return info
 
     def _is_due(self) -> bool:
         grown = self._log.bytes_written - self._begun_at
-        return grown > self._every_bytes and grown > 2 * self._last_size
+        last_size = self.last.size_bytes if self.last is not None else 0
+        return grown > self._every_bytes and grown > 2 * last_size
 
     def _note_commit(self) -> None:
         if self._is_due():

@@ -182,7 +182,11 @@ class InHand:
         if self._let_go(finish.token) is None:
             return
         snoozes = finish.snooze_ns is not None
-        self._metrics.note_end("snoozed" if snoozes else finish.outcome.value)
+        # By the wall clock, which its record shows too; one that was set counts as 0.
+        self._metrics.note_end(
+            "snoozed" if snoozes else finish.outcome.value,
+            self._clock.wall_ns() - finish.started_ns,
+        )
         self._ends.append(finish)
         self._wake()
 

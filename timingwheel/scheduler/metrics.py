@@ -5,16 +5,21 @@ stand, as a value that a server can render and a test can compare.
 
     dispatch_lag    due time to the start of the handler: what users feel
     schedule_lag    due time to the claim: what the store and the node add to it
+    run_duration    the start of the handler to its end, of every attempt
+
+Attempts of workers far away are counted too, from when the server gave them out.
 """
 
 from __future__ import annotations
 
 import threading
-from bisect import bisect_left
 from collections.abc import Sequence
 from typing import Final
 
 import msgspec
+
+from timingwheel.jobs.figures import HistogramSnapshot
+from wal.histogram import Histogram
 
 _NS: Final = 1_000_000_000
 BOUNDS_NS: Final = tuple(
@@ -27,33 +32,13 @@ BOUNDS_NS: Final = tuple(
 """Upper bounds of a histogram's buckets, ns; one more bucket holds what is above."""
 
 
-class HistogramSnapshot(msgspec.Struct, frozen=True):
-    """A histogram at one moment.
-
-    Attributes:
-        bounds_ns: upper bound of each bucket but the last, which has none.
-        counts: how many values each bucket holds.
-        sum_ns: of all values.
-        max_ns: the largest.
-    """
-
-    bounds_ns: tuple[int, ...]
-    counts: tuple[int, ...]
-    sum_ns: int
-    max_ns: int
-
-    @property
-    def count(self) -> int:
-        """How many values there were."""
-        return sum(self.counts)
-
-
 class MetricsSnapshot(msgspec.Struct, frozen=True, kw_only=True):
     """What a node has counted since it was made.
 
     Attributes:
         dispatch_lag: due to the start of the handler.
         schedule_lag: due to the claim.
+        run_duration: the start of a handler to its end, snoozed or not.
         runs: attempts and runs by how they ended, such as "ok", "timeout" or
             "snoozed".
         attempts: begun.
@@ -67,6 +52,7 @@ class MetricsSnapshot(msgspec.Struct, frozen=True, kw_only=True):
 
     dispatch_lag: HistogramSnapshot
     schedule_lag: HistogramSnapshot
+    run_duration: HistogramSnapshot
     runs: dict[str, int]
     attempts: int
     retries: int
@@ -77,37 +63,14 @@ class MetricsSnapshot(msgspec.Struct, frozen=True, kw_only=True):
     running: int
 
 
-class Histogram:
-    """Counts values by size. Invariant: one bucket more than there are bounds."""
-
-    __slots__ = ("_counts", "_max_ns", "_sum_ns")
-
-    def __init__(self) -> None:
-        self._counts = [0] * (len(BOUNDS_NS) + 1)
-        self._sum_ns = 0
-        self._max_ns = 0
-
-    def add(self, value_ns: int) -> None:
-        """Count a value; one below 0 counts as 0."""
-        value_ns = max(value_ns, 0)
-        self._counts[bisect_left(BOUNDS_NS, value_ns)] += 1
-        self._sum_ns += value_ns
-        self._max_ns = max(self._max_ns, value_ns)
-
-    def snapshot(self) -> HistogramSnapshot:
-        """Return it as it stands."""
-        return HistogramSnapshot(
-            BOUNDS_NS, tuple(self._counts), self._sum_ns, self._max_ns
-        )
-
-
 class Metrics:
     """The counters of one node. Thread-safe."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._dispatch_lag = Histogram()
-        self._schedule_lag = Histogram()
+        self._dispatch_lag = Histogram(BOUNDS_NS)
+        self._schedule_lag = Histogram(BOUNDS_NS)
+        self._run_duration = Histogram(BOUNDS_NS)
         self._runs: dict[str, int] = {}
         self._counts = dict.fromkeys(_COUNTERS, 0)
 
@@ -121,23 +84,41 @@ class Metrics:
     def note_begin(self, lag_ns: int, *, attempt: int) -> None:
         """Note that a handler starts, so long after its run was due."""
         with self._lock:
-            self._counts["attempts"] += 1
-            if attempt > 1:
-                self._counts["retries"] += 1
-            else:
-                # A later attempt is late by its backoff, on purpose.
-                self._dispatch_lag.add(lag_ns)
+            self._note_begin(lag_ns, attempt)
 
     def note_returns(self, count: int) -> None:
         """Note that claimed runs left the node without an attempt."""
         with self._lock:
             self._counts["running"] -= count
 
-    def note_end(self, outcome: str) -> None:
-        """Note how an attempt ended."""
+    def note_end(self, outcome: str, duration_ns: int) -> None:
+        """Note how an attempt ended, so long after its handler had started."""
         with self._lock:
-            self._runs[outcome] = self._runs.get(outcome, 0) + 1
+            self._note_end(outcome, duration_ns)
             self._counts["running"] -= 1
+
+    def note_far_begin(self, lag_ns: int, *, attempt: int) -> None:
+        """Note that a worker far away has a run, so long after it was due."""
+        with self._lock:
+            self._schedule_lag.add(lag_ns)
+            self._note_begin(lag_ns, attempt)
+
+    def note_far_end(self, outcome: str, duration_ns: int) -> None:
+        """Note how an attempt of a worker far away ended."""
+        with self._lock:
+            self._note_end(outcome, duration_ns)
+
+    def _note_begin(self, lag_ns: int, attempt: int) -> None:
+        self._counts["attempts"] += 1
+        if attempt > 1:
+            self._counts["retries"] += 1
+        else:
+            # A later attempt is late by its backoff, on purpose.
+            self._dispatch_lag.add(lag_ns)
+
+    def _note_end(self, outcome: str, duration_ns: int) -> None:
+        self._runs[outcome] = self._runs.get(outcome, 0) + 1
+        self._run_duration.add(duration_ns)
 
     def count(self, counter: str) -> None:
         """Add one to `lease_losses`, `alerts`, `clock_steps` or `pauses`."""
@@ -148,8 +129,9 @@ class Metrics:
         """Return all of it as of one moment."""
         with self._lock:
             return MetricsSnapshot(
-                dispatch_lag=self._dispatch_lag.snapshot(),
-                schedule_lag=self._schedule_lag.snapshot(),
+                dispatch_lag=HistogramSnapshot.of(self._dispatch_lag),
+                schedule_lag=HistogramSnapshot.of(self._schedule_lag),
+                run_duration=HistogramSnapshot.of(self._run_duration),
                 runs=dict(self._runs),
                 **self._counts,
             )

@@ -94,6 +94,11 @@ class WorkerHub:
             given = self._given.get(worker)
             if given is not None:
                 given.update({one.token: _Given(one.run.id) for one in begun})
+        now_ns = store.now().wall_ns
+        for one in begun:
+            self._scheduler.metrics.note_far_begin(
+                now_ns - one.run.due_ns, attempt=one.run.attempts
+            )
         return begun
 
     def beat(self, worker: str, tokens: Sequence[int]) -> list[Request]:
@@ -145,6 +150,7 @@ class WorkerHub:
             given = self._given.get(worker, {})
             for end, _ in zip(ends, verdicts, strict=False):
                 given.pop(end.token, None)
+        self._count_ends(ends, verdicts)
         return verdicts
 
     def leave(self, worker: str) -> None:
@@ -180,6 +186,18 @@ class WorkerHub:
                     one.request = request
 
     # -- inside ---------------------------------------------------------------------------
+
+    def _count_ends(self, ends: Sequence[Finish], verdicts: Sequence[Verdict]) -> None:
+        metrics, now_ns = self._scheduler.metrics, self._scheduler.clock.wall_ns()
+        for end, verdict in zip(ends, verdicts, strict=False):
+            if verdict is Verdict.LEASE_LOST:
+                metrics.count("lease_losses")
+                continue
+            snoozes = end.snooze_ns is not None
+            begun_ns = end.started_ns or now_ns
+            metrics.note_far_end(
+                "snoozed" if snoozes else end.outcome.value, now_ns - begun_ns
+            )
 
     def _require(self, worker: str) -> None:
         with self._lock:

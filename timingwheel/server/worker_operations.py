@@ -70,11 +70,7 @@ def beat(asked: Asked) -> BeatAnswer:
 def finish_runs(asked: Asked) -> ListAnswer[Verdict]:
     """Take in how attempts ended; what comes too late is refused."""
     ends = [_finish(asked, end) for end in asked.the_body(EndsBody).ends]
-    verdicts = asked.hub.finish(asked.path["worker"], ends)
-    for verdict in verdicts:
-        if verdict is Verdict.LEASE_LOST:
-            asked.scheduler.metrics.count("lease_losses")
-    return ListAnswer(verdicts)
+    return ListAnswer(asked.hub.finish(asked.path["worker"], ends))
 
 
 def leave(asked: Asked) -> DoneAnswer:

@@ -28,6 +28,7 @@ from timingwheel.engine.snapshotter import SNAPSHOT_EVERY_BYTES, Snapshotter
 from timingwheel.engine.volatile import MEMORY, VolatileLog
 from timingwheel.jobs.calendars import NamedCalendar
 from timingwheel.jobs.errors import UnknownRunError
+from timingwheel.jobs.figures import StoreFigures
 from timingwheel.jobs.model import (
     Attempt,
     Draft,
@@ -69,6 +70,7 @@ from timingwheel.stores.history_entries import HistoryRun
 from timingwheel.stores.history_retention import Retention
 from timingwheel.stores.identity import require_run_id
 from timingwheel.stores.listing import Listing
+from timingwheel.stores.measuring import measure
 from timingwheel.stores.owner import StoreOwner
 from timingwheel.stores.putting import put_all
 from timingwheel.stores.records import CalendarSet, Kind, LiveRun, record
@@ -223,6 +225,14 @@ class EmbeddedStore:
     def snapshot(self) -> SnapshotInfo | None:
         """Write a snapshot now, so that the next open is quick; None in memory."""
         return self._snapshotter.write() if self._snapshotter is not None else None
+
+    def figures(self) -> StoreFigures:
+        """Return the store in numbers; reads the directory. See measuring.py."""
+        return measure(
+            self._owner,
+            workers=self._serving.worker_count,
+            snapshot=self._snapshotter.last if self._snapshotter is not None else None,
+        )
 
     # -- jobs ----------------------------------------------------------------------------
 

@@ -200,6 +200,18 @@ class History:
             for reason, first_ns, last_ns, count in json.loads(rows[0][0])
         ]
 
+    def count_dead(self, limit: int) -> int:
+        """Return how many runs are on the dead-letter list, at most `limit`.
+
+        Cost: O(result), in the index on the dead letter.
+        """
+        question = (
+            "SELECT count(*) FROM (SELECT 1 FROM runs WHERE state IN ('failed', 'lost')"
+            " AND NOT discarded LIMIT ?)"
+        )
+        count: int = self._rows(question, [limit])[0][0]
+        return count
+
     # -- jobs ---------------------------------------------------------------------------
 
     def job(self, job_id: JobId) -> Job | None:

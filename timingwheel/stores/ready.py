@@ -203,6 +203,17 @@ class ReadyOrder:
         """Return how many entries wait in each lane, stale ones included."""
         return {lane: len(heap) for lane, heap in self._lanes.items()}
 
+    def by_queue(self) -> Counter[str]:
+        """Return how many entries wait in each queue, stale ones included.
+
+        Cost: O(lanes), and of those set aside O(caps).
+        """
+        waiting: Counter[str] = Counter()
+        for lanes in (self._lanes, *self._aside.values()):
+            for lane, heap in lanes.items():
+                waiting[lane.queue] += len(heap)
+        return waiting
+
     def __len__(self) -> int:
         in_lanes = sum(map(len, self._lanes.values()))
         asides = [heap for aside in self._aside.values() for heap in aside.values()]

@@ -16,20 +16,8 @@ import msgspec
 from timingwheel.clock import WAIT_MAX_NS, Clock
 from timingwheel.engine.records import Base
 from timingwheel.jobs.errors import UnknownWorkerError
-from timingwheel.jobs.model import (
-    Job,
-    JobState,
-    Outcome,
-    RunId,
-)
-from timingwheel.jobs.store import (
-    CatchUp,
-    Claim,
-    Finish,
-    Request,
-    Ticket,
-    Verdict,
-)
+from timingwheel.jobs.model import Job, JobState, Outcome, RunId
+from timingwheel.jobs.store import CatchUp, Claim, Finish, Request, Ticket, Verdict
 from timingwheel.stores import changing
 from timingwheel.stores.claiming import Claiming
 from timingwheel.stores.decision import Decision
@@ -83,6 +71,11 @@ class Serving:
         self._leases: dict[str, Wait] = {}
         self._rates: dict[str, int] = {}
         self._inherited_lsn = owner.core.log.appended_lsn
+
+    @property
+    def worker_count(self) -> int:
+        """How many workers have joined and not left."""
+        return len(self._workers)
 
     def join(self, worker: str, *, ttl_ns: int | None = None) -> None:
         """Announce a worker, before it claims; see JobStore."""
@@ -197,6 +190,9 @@ class Serving:
             # Only now: what could not be appended stays to be looked at again.
             pending.popleft()
             self._owner.requests.extend(decisions[0].requests)
+            if isinstance(target, LeaseEnd):
+                kinds = [event[0] for event in decisions[0].events]
+                self._state.leases_expired += kinds.count(Kind.ATTEMPT_ENDED)
             if not decisions[0].events:
                 self._state.wait_again(target)  # the clock was set back meanwhile
 

@@ -28,6 +28,8 @@ from timingwheel.jobs.model import (
     Queue,
     Run,
     RunState,
+    SkipRange,
+    SkipReason,
 )
 from timingwheel.jobs.triggers import AfterJobs
 from timingwheel.stores.entries import (
@@ -81,6 +83,13 @@ class StoreState:
         """What ended up to here may not be in `recent` any more."""
         self.is_written: Callable[[int], bool] = lambda _: True
         """Whether the history has what ended at an LSN: before, it is remembered here."""
+        self.jobs_by_state: Counter[JobState] = Counter()
+        self.runs_ended: Counter[RunState] = Counter()
+        """Runs that reached a final state since the store was opened."""
+        self.skipped: Counter[SkipReason] = Counter()
+        """Occurrences that did not run, since the store was opened."""
+        self.leases_expired = 0
+        """Attempts lost since then because their worker gave no sign of life."""
         self.is_born = False
         """Whether the log says that it is a job store's."""
         self.news = False
@@ -215,6 +224,9 @@ class StoreState:
         run = _decode_history_run(data[1:]).run
         if self._waits is not None:
             self.ended.append((lsn, run))
+            self.runs_ended[run.state] += 1
+            if run.skip_reason is not None:
+                self.skipped[run.skip_reason] += 1
             self._note_recent(run.job_id, lsn, state=run.state)
         job = self.jobs.get(run.job_id)
         entry = job.runs.get((run.nominal_ns, run.n)) if job is not None else None
@@ -227,6 +239,7 @@ class StoreState:
             foreseen = self._foreseen
             run = foreseen.popleft() if foreseen else _decode_history_run(data[1:]).run
             self.ended.append((lsn, run))
+            self.runs_ended[run.state] += 1
             self._note_recent(run.job_id, lsn, state=run.state)
 
     def _note_recent(
@@ -254,6 +267,9 @@ class StoreState:
 
     def _skips_noted(self, lsn: int, data: bytes) -> None:
         self._final.append(Entry(lsn, "skips", data[1:]))
+        if self._waits is not None:
+            skips = _decode_skips(data[1:])
+            self.skipped[skips.reason] += skips.count
 
     def _run_revived(self, lsn: int, data: bytes) -> None:
         self._final.append(Entry(lsn, "revive", data[1:]))
@@ -397,6 +413,7 @@ class StoreState:
         self._queue_wakes[name, base] = self.waits.arm(QueueWake(name), at_ns, base)
 
     def _index(self, job: Job) -> None:
+        self.jobs_by_state[job.state] += 1
         if job.name is not None and job.state not in _OVER:
             self.names[job.name] = job.id
         if isinstance(job.trigger.when, AfterJobs):
@@ -404,6 +421,7 @@ class StoreState:
                 self.dependents.setdefault(before, set()).add(job.id)
 
     def _unindex(self, job: Job) -> None:
+        self.jobs_by_state[job.state] -= 1
         if job.name is not None and self.names.get(job.name) == job.id:
             del self.names[job.name]
         if isinstance(job.trigger.when, AfterJobs):
@@ -524,6 +542,8 @@ class StoreState:
             assert self.jobs[job_id].job.name == name
         running = Counter(entry.run.queue for entry in self.running.values())
         assert running == self.running_by_queue
+        states = Counter(entry.job.state for entry in self.jobs.values())
+        assert states == +self.jobs_by_state
 
 
 _OVER: Final = frozenset({JobState.DONE, JobState.CANCELLED})
@@ -533,6 +553,7 @@ _encode: Final = msgspec.msgpack.Encoder().encode
 _decode_job: Final = msgspec.msgpack.Decoder(Job).decode
 _decode_live: Final = msgspec.msgpack.Decoder(LiveRun).decode
 _decode_history_run: Final = msgspec.msgpack.Decoder(HistoryRun).decode
+_decode_skips: Final = msgspec.msgpack.Decoder(SkipRange).decode
 _decode_queue: Final = msgspec.msgpack.Decoder(Queue).decode
 _decode_calendar: Final = msgspec.msgpack.Decoder(CalendarSet).decode
 _decode_jobs_blob: Final = msgspec.msgpack.Decoder(
