@@ -410,6 +410,7 @@ def index() -> str:
         links = ", ".join(f"[{each}]({name}#{each.lower()})" for each in told)
         lines.append(f"- [{what.title}]({name}): {links}")
     lines.append("- [The command line](cli.md), made by make_cli.py beside this")
+    lines.append("- [Metrics](metrics.md), made by make_metrics.py beside this")
     return tidy(lines)
 
 

@@ -6,7 +6,6 @@ import json
 import os
 import sys
 from collections.abc import Sequence
-from importlib.metadata import PackageNotFoundError, version
 from typing import Any, Final, NoReturn
 
 import click
@@ -45,6 +44,7 @@ from timingwheel.cli.runs import run
 from timingwheel.cli.tasks import task, worker
 from timingwheel.cli.top import top
 from timingwheel.engine.bodies import COMPILED
+from timingwheel.installed import installed_version
 
 PROGRAM: Final = "timingwheel"
 
@@ -135,10 +135,7 @@ def _flushed(code: int) -> int:
 
 
 def _version() -> str:
-    try:
-        found = version("timingwheel-engine")
-    except PackageNotFoundError:
-        found = "(not installed)"
+    found = installed_version() or "(not installed)"
     body = "compiled" if COMPILED else "plain Python"
     return f"timingwheel {found}, {body} bodies, Python {sys.version.split()[0]}"
 

@@ -23,6 +23,7 @@ from timingwheel.server.access import CALLER_KEY, Caller
 from timingwheel.server.hub import WorkerHub
 from timingwheel.server.operations import API_PATH, Asked, Operation, Reply, Routes
 from timingwheel.server.responses import problem_response, value_response
+from timingwheel.server.traffic import NAMES_KEY, ROUTE_KEY
 from timingwheel.wire.problems import Problem, make_problem, problem_of
 
 REQUESTS_MAX: Final = 1_000
@@ -88,6 +89,7 @@ class Api:
     async def _response(self, scope: Scope, receive: Receive) -> Response:
         try:
             operation, path = self._found(scope)
+            scope[ROUTE_KEY], scope[NAMES_KEY] = API_PATH + operation.path, path
             caller = cast("Caller", scope[CALLER_KEY])
             if caller.role < operation.role:
                 needed = operation.role.name.lower()

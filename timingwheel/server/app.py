@@ -1,4 +1,4 @@
-"""The ASGI application: the API, its document, health, and room for a dashboard.
+"""The ASGI application: the API, its document, health, metrics, room for a dashboard.
 
     app = create_app(Scheduler("./data"))           for any ASGI server
     app = create_app(scheduler, routes=[Mount("/", dashboard)])
@@ -24,6 +24,7 @@ from timingwheel.scheduler.awaited import RequestThreads
 from timingwheel.scheduler.scheduler import GRACE_SECONDS, Scheduler
 from timingwheel.server.access import LOOPBACK_NAMES, Guard
 from timingwheel.server.api import Api
+from timingwheel.server.exposition import Exposition
 from timingwheel.server.hub import WorkerHub
 from timingwheel.server.job_operations import JOB_OPERATIONS
 from timingwheel.server.openapi import openapi_document
@@ -32,6 +33,7 @@ from timingwheel.server.place_operations import PLACE_OPERATIONS
 from timingwheel.server.responses import value_response
 from timingwheel.server.run_operations import RUN_OPERATIONS
 from timingwheel.server.tokens import TokenBook
+from timingwheel.server.traffic import Traffic, Watched
 from timingwheel.server.worker_operations import WORKER_OPERATIONS
 from timingwheel.wire.answers import StatusAnswer
 
@@ -92,6 +94,14 @@ def create_app(
     async def openapi(_: Request) -> Response:
         return value_response(document)
 
+    traffic = Traffic()
+    exposition = Exposition(scheduler, traffic)
+
+    async def metrics(request: Request) -> Response:
+        accept = request.headers.get("accept", "")
+        text, media_type = await threads.call(lambda: exposition.render(accept))
+        return Response(text, headers={"content-type": media_type})
+
     hub = WorkerHub(scheduler)
     scheduler.add_node_listener(hub)
     api = Api(scheduler, OPERATIONS, threads=threads, stopping=stopping, hub=hub)
@@ -100,10 +110,14 @@ def create_app(
             Route("/health", health),
             Route("/ready", ready),
             Route("/openapi.json", openapi),
+            Route("/metrics", metrics),
             Mount(API_PATH, api),
             *routes,
         ],
-        middleware=[Middleware(Guard, tokens=tokens, hosts=hosts)],
+        middleware=[
+            Middleware(Watched, traffic=traffic, clock=scheduler.clock),
+            Middleware(Guard, tokens=tokens, hosts=hosts),
+        ],
         lifespan=life,
     )
     app.state.scheduler = scheduler
