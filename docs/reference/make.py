@@ -24,11 +24,14 @@ MADE = "<!-- made by docs/reference/make.py -->"
 SECTIONS = ("Args", "Returns", "Raises", "Attributes", "Yields", "Example", "Cost")
 WIDTH = 88
 
-FRONTS = ("timingwheel", "timingwheel.testing", "timingwheel.jobs")
+FRONTS = (
+    *("timingwheel", "timingwheel.testing", "timingwheel.jobs"),
+    *("timingwheel.client", "timingwheel.worker", "timingwheel.server"),
+)
 # Their constructors are the scheduler's business.
 HANDED_OUT = {"RunHandle", "QueueHandle", "CalendarHandle", "Context", "TaskRegistry"}
 # Where the words of the scheduler are written down; readers see them as its own.
-PARTS = {"Requests", "Questions", "Awaited"}
+PARTS = {"Requests", "Questions", "Awaited", "ClientRequests", "ClientQuestions"}
 
 Function = ast.FunctionDef | ast.AsyncFunctionDef
 
@@ -97,6 +100,29 @@ PAGES = {
             "timingwheel.scheduler.asyncio_handles": (
                 *("AsyncRunHandle", "AsyncQueueHandle", "AsyncCalendarHandle"),
             ),
+        },
+    ),
+    "client.md": PageOf(
+        "Client, AsyncClient and Worker",
+        "A [server](server.md)'s jobs from elsewhere; extra `[client]`. A client has the "
+        "words of [Scheduler](scheduler.md), and its handles those of Scheduler's. What a "
+        "worker and the server say to each other: [workers.md](../workers.md).",
+        {
+            "timingwheel.client.client": ("Client",),
+            "timingwheel.client.asyncio_client": ("AsyncClient",),
+            "timingwheel.worker.worker": ("Worker",),
+            "timingwheel.client.transport": ("ServerAwayError", "UnansweredError"),
+            "timingwheel.wire.problems": ("AccessError", "RefusedByServerError"),
+        },
+    ),
+    "server.md": PageOf(
+        "The server",
+        "A scheduler over HTTP; extra `[server]`. What can be asked is in the document "
+        "that it serves, `/openapi.json`.",
+        {
+            "timingwheel.server.serving": ("HttpServer",),
+            "timingwheel.server.app": ("create_app",),
+            "timingwheel.server.tokens": ("TokenBook", "Token"),
         },
     ),
     "triggers.md": PageOf(

@@ -76,7 +76,55 @@ def test_a_run_is_claimed_and_its_result_arrives(app: Client, worker: Worker) ->
     assert [one.name for one in app.workers()] == [worker.id]
     assert worker.end(claim, value={"sent": True}, log="done") == "accepted"
     assert app.run(ref).result("30s") == {"sent": True}
-    assert worker.end(claim) == "lease_lost"
+
+
+def test_an_end_that_is_told_twice_is_accepted_twice(
+    app: Client, worker: Worker
+) -> None:
+    ref = app.add(SEND.call(), delay=0)
+    (claim,) = worker.claim()
+    assert worker.end(claim, value=1) == "accepted"
+    assert worker.end(claim, value=2) == "accepted"
+    assert app.run(ref).result("30s") == 1
+    stranger = claim | {"token": claim["token"] + 1}
+    assert worker.end(stranger) == "lease_lost"
+
+
+def test_what_was_never_begun_is_given_back_whatever_its_delivery(
+    app: Client, http: httpx.Client, worker: Worker
+) -> None:
+    ref = app.add(SEND.call(), delay=0, delivery="at_most_once", retry=1)
+    (claim,) = worker.claim()
+    assert Worker(http).end(claim, "shutdown", begun=False) == "accepted"
+    assert app.run(ref).get().state is RunState.RUNNING  # it was not the other's
+    assert worker.end(claim, "shutdown", begun=False) == "accepted"
+    (again,) = worker.claim()
+    assert (again["run"]["id"], again["run"]["attempts"]) == (claim["run"]["id"], 1)
+    assert worker.end(claim, value=1) == "lease_lost"
+    assert worker.end(again, value=2) == "accepted"
+
+
+def test_a_worker_that_drains_is_answered_at_once_and_gets_nothing(
+    app: Client, worker: Worker
+) -> None:
+    claims: list[Any] = [None]
+    waiting = threading.Thread(target=lambda: claims.extend(worker.claim(wait=60)))
+    waiting.start()
+    worker.post("beat", {"tokens": [], "drain": True})
+    waiting.join(30)
+    assert claims == [None]
+    app.add(SEND.call(), delay=0)
+    assert worker.claim(wait=0.5) == []
+
+
+def test_a_worker_gets_runs_of_the_queues_that_it_names(
+    app: Client, worker: Worker
+) -> None:
+    app.add(SEND.call(), delay=0, queue="other")
+    mail = app.add(SEND.call(), delay=0, queue="mail")
+    body = {"tasks": ["mail:send"], "wait": 30, "count": 5, "queues": ["mail"]}
+    found = worker.post("claims", body).json()["items"]
+    assert [claim["run"]["job_id"] for claim in found] == [mail.id]
 
 
 def test_a_claim_is_held_until_something_is_ready(app: Client, worker: Worker) -> None:

@@ -50,6 +50,17 @@ def test_a_queue_lets_so_many_run_at_once(stage: Stage, end: str) -> None:
     assert third.run.job_id == jobs[2]
 
 
+def test_a_claim_may_name_its_queues(stage: Stage) -> None:
+    put_many(stage, 2, queue="a")
+    ours = put_many(stage, 2, queue="b") + put_many(stage, 1, queue="c")
+    queues = frozenset({"b", "c", "nothing"})
+    first = stage.start_due(2, queues=queues)
+    started = first + stage.start_due(queues=queues)
+    assert [claim.run.job_id for claim in started] == ours
+    assert stage.start_due(queues=frozenset()) == []
+    assert len(stage.start_due()) == 2
+
+
 def test_a_full_queue_holds_up_no_other(stage: Stage) -> None:
     stage.store.set_queue(Queue(name="q", limit=1))
     put_many(stage, 3, queue="q")

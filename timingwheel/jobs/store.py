@@ -414,7 +414,13 @@ class JobStore(Protocol):
         """Make ready what is due: at most about `limit` timers. How many there were."""
 
     def claim(
-        self, worker: str, *, tasks: frozenset[str], count: int, ahead: int = 0
+        self,
+        worker: str,
+        *,
+        tasks: frozenset[str],
+        count: int,
+        ahead: int = 0,
+        queues: frozenset[str] | None = None,
     ) -> tuple[list[Claim], Ticket]:
         """Take runs in the order of their ranks.
 
@@ -424,6 +430,7 @@ class JobStore(Protocol):
             count: how many it can start now.
             ahead: how many more it will start soon; only first attempts of
                 at-least-once runs are given beyond `count`.
+            queues: of which queues; None: of all.
         """
 
     def begin(self, run_id: RunId, token: int) -> bool:

@@ -139,7 +139,10 @@ class Context:
 
         Raises:
             Cancelled: it was.
+            LeaseLost: since the run belongs to somebody else by now.
         """
+        if self._asked is Outcome.LOST:
+            raise LeaseLost("the run belongs to somebody else by now; end this attempt")
         if self._asked is not None:
             raise Cancelled(_ASKED_WORDS.get(self._asked, "it was asked to end"))
 

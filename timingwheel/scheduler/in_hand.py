@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 from timingwheel.clock import Clock
 from timingwheel.jobs.model import Draft, Outcome, RunId
-from timingwheel.jobs.store import Finish, JobStore
+from timingwheel.jobs.store import Finish
 from timingwheel.scheduler.adding import make_follow_up
 from timingwheel.scheduler.context import LeaseLost
 from timingwheel.scheduler.deadlines import KILL_GRACE_NS, Deadline, Deadlines
@@ -40,7 +40,7 @@ class InHand:
     its end, by a refused begin, or by being dropped.
 
     Args:
-        store: asked whether a run may still begin.
+        may_begin: whether the run of a claim may still begin.
         clock: the store's.
         metrics: where to count.
         wake: called when there is something for the node to do.
@@ -48,7 +48,7 @@ class InHand:
 
     def __init__(
         self,
-        store: JobStore,
+        may_begin: Callable[[RunId, int], bool],
         clock: Clock,
         *,
         metrics: Metrics,
@@ -56,7 +56,7 @@ class InHand:
     ) -> None:
         self.wall_ahead_ns = 0
         """How far the wall clock is ahead of the elapsed scale."""
-        self._store = store
+        self._may_begin = may_begin
         self._clock = clock
         self._metrics = metrics
         self._wake = wake
@@ -105,6 +105,13 @@ class InHand:
         dropped = [work for work in works if self._let_go(work.claim.token) is not None]
         self._metrics.note_returns(len(dropped))
         return [(work.claim.run.id, work.claim.token) for work in dropped]
+
+    def tokens(self) -> list[int]:
+        """Return the attempts that are with an executor, or whose end is not known yet."""
+        with self._lock:
+            held = list(self._held)
+        ends = [finish.token for finish in self._ends.copy()]
+        return [*held, *self._unwritten, *ends]
 
     def holds(self, token: int) -> bool:
         """Whether an attempt is with an executor, or its end is not written down yet."""
@@ -166,7 +173,7 @@ class InHand:
     def begin(self, work: Work) -> bool:
         """Say that the handler starts now; False: it was cancelled, drop it silently."""
         run, token = work.claim.run, work.claim.token
-        if not self._store.begin(run.id, token):
+        if not self._may_begin(run.id, token):
             if self.drop([work]):
                 self._wake()
             return False

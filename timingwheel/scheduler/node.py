@@ -95,7 +95,7 @@ class NodeLoop:
     ) -> None:
         self.failure: BaseException | None = None
         self.in_hand: Final = InHand(
-            store, clock, metrics=metrics, wake=self._wake_if_asleep
+            store.begin, clock, metrics=metrics, wake=self._wake_if_asleep
         )
         self._store = store
         self._clock = clock

@@ -8,7 +8,8 @@ was given to, so that a request to end an attempt finds it; and an answer that w
 the way: a claim that two beats in a row do not name is given back, and uses up no attempt.
 
 After a restart of the server no worker is known, all must join again, and what they had
-is lost: their ends are refused, and the runs start again.
+is lost: their ends are refused, and the runs start again. An end that was taken in is
+known by the attempt that it left in the history, so it may be told again at any time.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from typing import Final
 
 from timingwheel.errors import ArgumentError
 from timingwheel.jobs.errors import UnknownWorkerError
-from timingwheel.jobs.model import RunId
+from timingwheel.jobs.model import Outcome, RunId
 from timingwheel.jobs.store import Claim, Finish, Request, Verdict
 from timingwheel.scheduler.options import checked_text
 from timingwheel.scheduler.scheduler import Scheduler
@@ -56,6 +57,7 @@ class WorkerHub:
         self._scheduler = scheduler
         self._lock = threading.Lock()
         self._given: dict[str, dict[int, _Given]] = {}
+        self._drained: set[str] = set()
         self._waiting: list[tuple[asyncio.AbstractEventLoop, asyncio.Event]] = []
 
     # -- what workers ask -----------------------------------------------------------------
@@ -75,8 +77,17 @@ class WorkerHub:
             self._given[worker] = {}
         return worker
 
-    def claim(self, worker: str, *, tasks: frozenset[str], count: int) -> list[Claim]:
+    def claim(
+        self,
+        worker: str,
+        *,
+        tasks: frozenset[str],
+        count: int,
+        queues: frozenset[str] | None = None,
+    ) -> list[Claim]:
         """Give a worker runs in the order of their ranks; they are durably its own.
+
+        None to one that takes no more; see `beat`.
 
         Raises:
             UnknownWorkerError: it has not joined, or its leases ran out.
@@ -86,8 +97,10 @@ class WorkerHub:
                 "count", count, f"pass runs at most, 1 to {CLAIM_MAX:,}"
             )
         self._require(worker)
+        if self.takes_no_more(worker):
+            return []
         store = self._scheduler.desk.store
-        claims, ticket = store.claim(worker, tasks=tasks, count=count)
+        claims, ticket = store.claim(worker, tasks=tasks, count=count, queues=queues)
         store.commit(ticket)
         begun = [claim for claim in claims if store.begin(claim.run.id, claim.token)]
         with self._lock:
@@ -101,17 +114,27 @@ class WorkerHub:
             )
         return begun
 
-    def beat(self, worker: str, tokens: Sequence[int]) -> list[Request]:
+    def takes_no_more(self, worker: str) -> bool:
+        """Return whether a worker has said that it takes no more."""
+        return worker in self._drained
+
+    def beat(
+        self, worker: str, tokens: Sequence[int], *, drain: bool = False
+    ) -> list[Request]:
         """Renew the leases of a worker, and return which attempts are to end.
 
         Args:
             worker: which.
             tokens: of the attempts that it has in hand.
+            drain: it takes no more.
 
         Raises:
             UnknownWorkerError: it has not joined, or its leases ran out.
         """
         self._require(worker)
+        if drain:
+            self._drained.add(worker)
+            self.turned()  # its held claims look again
         store = self._scheduler.desk.store
         if not store.beat(worker):
             self._forget(worker)
@@ -133,10 +156,19 @@ class WorkerHub:
             store.commit(store.give_back(lost))
         return requests
 
+    def give_back(self, worker: str, claims: Sequence[tuple[RunId, int]]) -> None:
+        """Return runs to the store that a worker has claimed and never begun."""
+        store = self._scheduler.desk.store
+        with self._lock:
+            given = self._given.get(worker, {})
+            its_own = [one for one in claims if given.pop(one[1], None) is not None]
+        store.commit(store.give_back(its_own))
+
     def finish(self, worker: str, ends: Sequence[Finish]) -> list[Verdict]:
         """Take in how attempts of a worker ended; durable when it returns.
 
-        What comes too late is refused, also if the worker itself is known no more.
+        What comes too late is refused, also if the worker itself is known no more. An
+        end that is told again, since its verdict was lost on the way, is accepted again.
 
         Returns:
             A verdict for each, in order; fewer if the disk filled up on the way.
@@ -146,6 +178,10 @@ class WorkerHub:
         store = self._scheduler.desk.store
         verdicts, ticket = store.finish(ends)
         store.commit(ticket)
+        verdicts = [
+            Verdict.ACCEPTED if self._was_told(end, verdict) else verdict
+            for end, verdict in zip(ends, verdicts, strict=False)
+        ]
         with self._lock:
             given = self._given.get(worker, {})
             for end, _ in zip(ends, verdicts, strict=False):
@@ -210,3 +246,13 @@ class WorkerHub:
     def _forget(self, worker: str) -> None:
         with self._lock:
             self._given.pop(worker, None)
+            self._drained.discard(worker)
+
+    def _was_told(self, end: Finish, verdict: Verdict) -> bool:
+        """Return whether a refused end is one that has been taken in before."""
+        if verdict is Verdict.ACCEPTED:
+            return False
+        return any(
+            one.token == end.token and one.outcome not in (None, Outcome.LOST)
+            for one in self._scheduler.desk.store.attempts(end.run_id)
+        )

@@ -55,7 +55,8 @@ async def claim_runs(asked: Asked) -> ListAnswer[ClaimAnswer]:
             changed.clear()
             claims = await asked.threads.call(lambda: _claim(asked, body))
             left_s = until_s - loop.time()
-            if claims or left_s <= 0 or asked.stopping.is_set():
+            is_over = left_s <= 0 or asked.stopping.is_set()
+            if claims or is_over or asked.hub.takes_no_more(asked.path["worker"]):
                 return ListAnswer([claim_answer(one) for one in claims])
             await _first(changed, asked.stopping, timeout_s=left_s)
             await _first(asked.stopping, timeout_s=_PAUSE_SECONDS)
@@ -63,14 +64,29 @@ async def claim_runs(asked: Asked) -> ListAnswer[ClaimAnswer]:
 
 def beat(asked: Asked) -> BeatAnswer:
     """Renew the leases of a worker, and tell which attempts are to end."""
-    tokens = asked.the_body(BeatBody).tokens
-    return BeatAnswer(asked.hub.beat(asked.path["worker"], tokens))
+    body = asked.the_body(BeatBody)
+    return BeatAnswer(
+        asked.hub.beat(asked.path["worker"], body.tokens, drain=body.drain)
+    )
 
 
 def finish_runs(asked: Asked) -> ListAnswer[Verdict]:
     """Take in how attempts ended; what comes too late is refused."""
-    ends = [_finish(asked, end) for end in asked.the_body(EndsBody).ends]
-    return ListAnswer(asked.hub.finish(asked.path["worker"], ends))
+    worker, ends = asked.path["worker"], asked.the_body(EndsBody).ends
+    unbegun = [(end.run_id, end.token) for end in ends if not end.begun]
+    if unbegun:
+        asked.hub.give_back(worker, unbegun)
+    told = iter(
+        asked.hub.finish(worker, [_finish(asked, end) for end in ends if end.begun])
+    )
+    # What nobody has begun is nobody's loss, whoever has it by now.
+    verdicts: list[Verdict] = []
+    for end in ends:
+        verdict = next(told, None) if end.begun else Verdict.ACCEPTED
+        if verdict is None:
+            break  # the disk filled up: from here on all is to be told again
+        verdicts.append(verdict)
+    return ListAnswer(verdicts)
 
 
 def leave(asked: Asked) -> DoneAnswer:
@@ -81,7 +97,10 @@ def leave(asked: Asked) -> DoneAnswer:
 
 def _claim(asked: Asked, body: ClaimBody) -> list[Claim]:
     return asked.hub.claim(
-        asked.path["worker"], tasks=frozenset(body.tasks), count=body.count
+        asked.path["worker"],
+        tasks=frozenset(body.tasks),
+        count=body.count,
+        queues=None if body.queues is None else frozenset(body.queues),
     )
 
 

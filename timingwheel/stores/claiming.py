@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
 import msgspec
@@ -63,11 +64,9 @@ class Claiming:
         tasks: what it can run.
         count: how many may start now.
         ahead: how many more first attempts may be taken beyond.
+        queues: of which queues; None: of all.
         rates: when each queue with a rate may start the next run, elapsed ns.
 
-    Attributes:
-        claims: what the worker gets.
-        runs_once: whether one of them may run only once.
     """
 
     def __init__(
@@ -78,10 +77,11 @@ class Claiming:
         tasks: frozenset[str],
         count: int,
         ahead: int,
+        queues: frozenset[str] | None,
         rates: dict[str, int],
     ) -> None:
-        self.claims: list[Claim] = []
-        self.runs_once = False
+        self._claims: list[Claim] = []
+        self._runs_once = False
         self._owner = owner
         self._core = owner.core
         self._state = owner.state
@@ -89,17 +89,37 @@ class Claiming:
         self._tasks = tasks
         self._count = count
         self._ahead = ahead
+        self._queues = queues
         self._rates = rates
         self._picked: list[Picked] = []
         self._plain: list[Running] = []
         self._waits_for_rate: dict[str, int] = {}
 
+    def carry_out(self) -> tuple[list[Claim], int]:
+        """Claim under one hold of the lock; what the worker gets, and the last LSN.
+
+        Raises:
+            DiskFullError: nothing is claimed.
+        """
+
+        def decides() -> Iterator[Callable[[int], list[bytes]]]:
+            yield self._decide
+            self._settle()
+
+        try:
+            lsn = self._core.submit_each(decides(), urgent=True)
+        finally:
+            self._close()
+        if self._runs_once:
+            self._core.sync(lsn)  # in every mode: after a loss it would run again
+        return self._claims, lsn
+
     # -- under the lock -----------------------------------------------------------------
 
-    def decide(self, first_lsn: int) -> list[bytes]:
+    def _decide(self, first_lsn: int) -> list[bytes]:
         """Pick runs and return the events that start them; may be asked again."""
         self._put_back()
-        self.claims.clear()
+        self._claims.clear()
         self._plain.clear()
         self._taken: set[int] = set()
         self._now = self._core.now()
@@ -107,7 +127,7 @@ class Claiming:
         self._by_queue = Counter(self._state.running_by_queue)
         self._by_cap = Counter(self._state.running_by_cap)
         self._state.ready.pick(self._judge, tasks=self._tasks, is_open=self._is_open)
-        self.runs_once = any(
+        self._runs_once = any(
             pick.policy.delivery is Delivery.AT_MOST_ONCE for pick in self._picked
         )
         return [
@@ -117,7 +137,7 @@ class Claiming:
             for place, pick in enumerate(self._picked)
         ]
 
-    def settle(self) -> None:
+    def _settle(self) -> None:
         """The events are applied: count what runs, and wake up for queues with a rate."""
         self._picked.clear()
         self._rates.update(self._starts_at)
@@ -128,7 +148,7 @@ class Claiming:
 
     # -- without it ---------------------------------------------------------------------
 
-    def close(self) -> None:
+    def _close(self) -> None:
         """Put back what was picked and could not be claimed."""
         if self._picked:
             with self._core.lock:
@@ -188,7 +208,7 @@ class Claiming:
         self, run: Run, payload: Payload, policy: Policy, *, token: int, tries: int
     ) -> None:
         once = policy.delivery is Delivery.AT_MOST_ONCE
-        self.claims.append(
+        self._claims.append(
             Claim(
                 run=run,
                 payload=payload,
@@ -199,6 +219,8 @@ class Claiming:
         )
 
     def _is_open(self, name: str) -> bool:
+        if self._queues is not None and name not in self._queues:
+            return False
         queue = self._state.queues.get(name)
         return queue is None or (queue.pause is None and self._has_room(queue))
 

@@ -612,10 +612,18 @@ class EmbeddedStore:
         return self._serving.fire(limit)
 
     def claim(
-        self, worker: str, *, tasks: frozenset[str], count: int, ahead: int = 0
+        self,
+        worker: str,
+        *,
+        tasks: frozenset[str],
+        count: int,
+        ahead: int = 0,
+        queues: frozenset[str] | None = None,
     ) -> tuple[list[Claim], Ticket]:
         """Take runs in the order of their ranks; see JobStore."""
-        return self._serving.claim(worker, tasks=tasks, count=count, ahead=ahead)
+        return self._serving.claim(
+            worker, tasks=tasks, count=count, ahead=ahead, queues=queues
+        )
 
     def begin(self, run_id: RunId, token: int) -> bool:
         """Note that the handler starts; False if the run was cancelled meanwhile."""

@@ -7,6 +7,7 @@ never given twice. Its end is one record that says all.
 
 from __future__ import annotations
 
+import functools
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Final
@@ -260,7 +261,13 @@ class Serving:
                 end_running(self._owner, decision, end, running)
 
     def claim(
-        self, worker: str, *, tasks: frozenset[str], count: int, ahead: int = 0
+        self,
+        worker: str,
+        *,
+        tasks: frozenset[str],
+        count: int,
+        ahead: int = 0,
+        queues: frozenset[str] | None = None,
     ) -> tuple[list[Claim], Ticket]:
         """Take runs in the order of their ranks; see JobStore."""
         self._core.require_alive()
@@ -270,13 +277,21 @@ class Serving:
             )
         if self._owner.is_history_behind():
             return [], Ticket(self._core.log.appended_lsn)
+        begin = functools.partial(
+            Claiming,
+            self._owner,
+            worker,
+            tasks=tasks,
+            queues=queues,
+            rates=self._rates,
+        )
         claims: list[Claim] = []
         lsn: int = self._core.log.appended_lsn
         while count + ahead > 0:
             part = min(count + ahead, CLAIM_PART)
             now = min(count, part)
             try:
-                got, lsn = self._claim_part(worker, tasks, count=now, ahead=part - now)
+                got, lsn = begin(count=now, ahead=part - now).carry_out()
             except (DiskFullError, OSError):
                 if claims:
                     break  # these are claimed; whoever asks next hears of the disk
@@ -287,31 +302,6 @@ class Serving:
             count, ahead = count - now, ahead - (part - now)
             self._core.let_pass()
         return claims, Ticket(lsn)
-
-    def _claim_part(
-        self, worker: str, tasks: frozenset[str], *, count: int, ahead: int
-    ) -> tuple[list[Claim], int]:
-        """Claim under one hold of the lock."""
-        claiming = Claiming(
-            self._owner,
-            worker,
-            tasks=tasks,
-            count=count,
-            ahead=ahead,
-            rates=self._rates,
-        )
-
-        def decides() -> Iterator[Callable[[int], list[bytes]]]:
-            yield claiming.decide
-            claiming.settle()
-
-        try:
-            lsn = self._core.submit_each(decides(), urgent=True)
-        finally:
-            claiming.close()
-        if claiming.runs_once:
-            self._core.sync(lsn)  # in every mode: after a loss it would run again
-        return claiming.claims, lsn
 
     def begin(self, run_id: RunId, token: int) -> bool:  # noqa: ARG002 - the token says all
         """Note that the handler starts; False if the run was cancelled meanwhile."""

@@ -65,6 +65,16 @@ class RetryBody(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     max_ns: int = 600_000_000_000
     jitter: float = 0.2
 
+    @classmethod
+    def of(cls, policy: RetryPolicy) -> RetryBody:
+        """Return a policy as it travels."""
+        return cls(
+            attempts=policy.attempts,
+            first_ns=policy.first_ns,
+            max_ns=policy.max_ns,
+            jitter=policy.jitter,
+        )
+
     def policy(self) -> RetryPolicy:
         """Return the policy that is meant.
 
@@ -213,7 +223,7 @@ def sent_options(options: Mapping[str, object]) -> dict[str, Any]:
             case "trigger", _ if isinstance(value, _RULES):
                 sent[name] = Trigger(when=value)
             case "retry", _ if value is not None and type(value) is not int:
-                sent[name] = msgspec.to_builtins(_whole(retry_policy(value)))
+                sent[name] = msgspec.to_builtins(RetryBody.of(retry_policy(value)))
             case _:
                 sent[name] = _sent(value)
     return sent
@@ -237,12 +247,3 @@ def _sent(value: object) -> object:
         case Mapping():
             return dict(value)
     return value
-
-
-def _whole(policy: RetryPolicy) -> RetryBody:
-    return RetryBody(
-        attempts=policy.attempts,
-        first_ns=policy.first_ns,
-        max_ns=policy.max_ns,
-        jitter=policy.jitter,
-    )

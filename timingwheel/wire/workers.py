@@ -6,11 +6,11 @@ from typing import Any
 
 import msgspec
 
-from timingwheel.jobs.model import Outcome, Payload, RunId
-from timingwheel.jobs.store import Claim, Request
+from timingwheel.jobs.model import Draft, Outcome, Payload, RunId
+from timingwheel.jobs.store import Claim, Finish, Request
 from timingwheel.wire.answers import RunAnswer, plain_arguments, run_answer
 from timingwheel.wire.bodies import Body
-from timingwheel.wire.options import AddBody, Length
+from timingwheel.wire.options import AddBody, Length, RetryBody
 
 
 class JoinBody(Body):
@@ -30,11 +30,13 @@ class ClaimBody(Body):
 
     Attributes:
         tasks: names of the tasks that it can run.
+        queues: of which queues; null: of all.
         count: runs that it can start now.
         wait: seconds that the server may hold the request while nothing is ready.
     """
 
     tasks: list[str]
+    queues: list[str] | None = None
     count: int = 1
     wait: float = 20.0
 
@@ -44,9 +46,11 @@ class BeatBody(Body):
 
     Attributes:
         tokens: of the attempts that the worker has in hand.
+        drain: it takes no more: a claim that is held is answered with none, at once.
     """
 
     tokens: list[int]
+    drain: bool = False
 
 
 class EndBody(Body):
@@ -55,6 +59,8 @@ class EndBody(Body):
     Attributes:
         run_id, token: as the claim had them.
         outcome: "shutdown" gives the run back, and that uses up no attempt.
+        begun: false: the handler was never called; the run is ready again, as if it had
+            not been claimed, also one that may run only once.
         value: what the handler returned.
         result: instead of it: encoded by who knows the task.
         started_ns: when the handler began; null: when the run was claimed.
@@ -66,6 +72,7 @@ class EndBody(Body):
     run_id: RunId
     token: int
     outcome: Outcome
+    begun: bool = True
     value: Any = None
     result: bytes | None = None
     started_ns: int | None = None
@@ -120,6 +127,50 @@ class BeatAnswer(msgspec.Struct, frozen=True):
     """
 
     requests: list[Request]
+
+
+def follow_up_body(draft: Draft) -> AddBody:
+    """Return a job that an attempt adds, as it travels: nothing of it is left open."""
+    policy = draft.policy
+    return AddBody(
+        task=draft.task,
+        payload=draft.payload,
+        name=draft.name,
+        key=draft.key,
+        trigger=draft.trigger,
+        overlap=policy.overlap,
+        misfire=policy.misfire,
+        retry=RetryBody.of(policy.retry),
+        timeout=_length(policy.timeout_ns),
+        delivery=policy.delivery.value,
+        start_deadline=_length(policy.start_deadline_ns),
+        max_lost=policy.lost_max,
+        queue=draft.queue,
+        priority=draft.priority,
+        concurrency=draft.cap,
+        tags=draft.tags,
+    )
+
+
+def end_body(finish: Finish) -> EndBody:
+    """Return how an attempt ended, as a worker that knows the task tells it."""
+    return EndBody(
+        run_id=finish.run_id,
+        token=finish.token,
+        outcome=finish.outcome,
+        result=finish.result,
+        started_ns=finish.started_ns,
+        error=finish.error,
+        log=finish.log,
+        gives_up=finish.gives_up,
+        undecodable=finish.undecodable,
+        snooze=_length(finish.snooze_ns),
+        follow_ups=tuple(map(follow_up_body, finish.follow_ups)),
+    )
+
+
+def _length(length_ns: int | None) -> str | None:
+    return None if length_ns is None else f"{length_ns}ns"
 
 
 def claim_answer(claim: Claim) -> ClaimAnswer:
