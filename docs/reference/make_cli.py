@@ -17,6 +17,7 @@ import click
 from timingwheel.cli.everywhere import EVERYWHERE
 from timingwheel.cli.grammar import Examples, Noun, Option, Verb
 from timingwheel.cli.root import root
+from timingwheel.cli.serve import serve
 from timingwheel.cli.settings import DEFAULTS, PREFIX
 
 PAGE = Path(__file__).resolve().parent / "cli.md"
@@ -59,17 +60,31 @@ def page() -> str:
 
 def settings() -> Iterator[str]:
     told = {option.name: option.help for option in root.params if is_everywhere(option)}
+    of_serve = [it for it in serve.params if isinstance(it, Option)]
+    told |= {option.name: option.help for option in of_serve}
     for name, value in DEFAULTS.items():
         default = "" if value is None else f"`{str(value).lower()}`"
         variable = f"`{PREFIX}{name.upper()}`"
-        yield f"| `{name}` | `--{name}` | {variable} | {default} | {told[name]} |"
+        command = "" if is_everywhere_named(name) else "serve "
+        option = f"`{command}--{name}`"
+        yield f"| `{name}` | {option} | {variable} | {default} | {told[name]} |"
+
+
+def is_everywhere_named(name: str) -> bool:
+    return any(it.name == name and is_everywhere(it) for it in root.params)
 
 
 def commands(group: Noun, ctx: click.Context) -> Iterator[str]:
     for name, command in group.commands.items():
         inner = click.Context(command, info_name=name, parent=ctx)
         if isinstance(command, Noun):
-            yield from ("", f"## {inner.command_path}", "", command.help or "")
+            yield from ("", f"## {inner.command_path}", "")
+            if command.invoke_without_command:
+                yield from usage(command, inner)
+            yield (command.help or "").strip()
+            if command.invoke_without_command:
+                yield from options(command)
+                yield from examples(command.examples)
             yield from commands(command, inner)
         elif isinstance(command, Verb):
             yield from one(command, inner)
@@ -77,9 +92,19 @@ def commands(group: Noun, ctx: click.Context) -> Iterator[str]:
 
 def one(command: Verb, ctx: click.Context) -> Iterator[str]:
     level = "###" if ctx.parent is not None and ctx.parent.parent else "##"
-    usage = " ".join([ctx.command_path, *command.collect_usage_pieces(ctx)])
-    yield from ("", f"{level} {ctx.command_path}", "", "```", usage, "```", "")
+    yield from ("", f"{level} {ctx.command_path}", "")
+    yield from usage(command, ctx)
     yield (command.help or "").strip()
+    yield from options(command)
+    yield from examples(command.examples)
+
+
+def usage(command: click.Command, ctx: click.Context) -> Iterator[str]:
+    line = " ".join([ctx.command_path, *command.collect_usage_pieces(ctx)])
+    yield from ("```", line, "```", "")
+
+
+def options(command: click.Command) -> Iterator[str]:
     section = ""
     for option in command.params:
         if not isinstance(option, Option):
@@ -88,7 +113,6 @@ def one(command: Verb, ctx: click.Context) -> Iterator[str]:
             section = option.section
             yield from ("", f"| {section} | |", "|---|---|")
         yield f"| {words(option)} | {text(option)} |"
-    yield from examples(command.examples)
 
 
 def words(option: Option) -> str:

@@ -72,7 +72,8 @@ def held(name: str) -> str:
 def asked(ctx: Context, name: str) -> None:
     """Go on until somebody asks it to end."""
     tick = threading.Event()
-    doors[name].reached.set()
+    if name in doors:  # another process has none
+        doors[name].reached.set()
     for _ in range(round(PATIENCE_S / 0.01)):
         ctx.heartbeat()
         tick.wait(0.01)

@@ -41,8 +41,11 @@ from timingwheel.cli.refusal import (
     told,
 )
 from timingwheel.cli.runs import run
-from timingwheel.cli.tasks import task, worker
+from timingwheel.cli.serve import serve
+from timingwheel.cli.tasks import task
+from timingwheel.cli.tokens import token
 from timingwheel.cli.top import top
+from timingwheel.cli.workers import worker
 from timingwheel.engine.bodies import COMPILED
 from timingwheel.installed import installed_version
 
@@ -146,7 +149,8 @@ def _made() -> Root:
     job.file("Make and change", add_job, edit_job)
     job.file("Steer", pause_job, resume_job, cancel_job, run_job, backfill_job)
     made.file("Jobs and runs", job, run, dead)
-    made.file("What they use", queue, task, worker, calendar)
+    made.file("What they use", queue, task, calendar)
+    made.file("Serve and work", serve, worker, token)
     made.file("Is all well", doctor, top, log, config)
     made.file("Move in", imports)
     made.file("Get to know it", demo, bench, completion)

@@ -8,6 +8,8 @@
     app = "shop.jobs:app"          as --app, TIMINGWHEEL_APP
     json = false                   as --json, TIMINGWHEEL_JSON
     utc = true                     as --utc, TIMINGWHEEL_UTC
+    host = "127.0.0.1"             as serve --host, TIMINGWHEEL_HOST
+    port = 8765                    as serve --port, TIMINGWHEEL_PORT
 
 Each setting knows where it came from, for `timingwheel config show`. Of `data` and `url`
 the one from the nearer place counts; both from one place are refused.
@@ -24,15 +26,23 @@ from timingwheel.cli.refusal import MisuseError
 
 PREFIX: Final = "TIMINGWHEEL_"
 CONFIG_VARIABLE: Final = "TIMINGWHEEL_CONFIG"
-DEFAULTS: Final[Mapping[str, str | bool | None]] = {
+Value = str | bool | int | None
+DEFAULTS: Final[Mapping[str, Value]] = {
     "data": "./data",
     "url": None,
     "token": None,
     "app": None,
     "json": False,
     "utc": False,
+    "host": "127.0.0.1",
+    "port": 8765,
 }
 _HERE: Final = "timingwheel.toml"
+_FORMS: Final[Mapping[type, str]] = {
+    bool: "true or false",
+    int: "a whole number",
+    str: "a text in quotes",
+}
 _YES: Final = {"1": True, "true": True, "yes": True, "on": True}
 _NO: Final = {"0": False, "false": False, "no": False, "off": False, "": False}
 
@@ -46,7 +56,7 @@ class Setting(NamedTuple):
         rank: 0 for the command line, 1 the environment, 2 the file, 3 the default.
     """
 
-    value: str | bool | None
+    value: Value
     origin: str
     rank: int
 
@@ -90,6 +100,12 @@ class Settings:
         """Return a setting that is text, None if it is not set."""
         value = self.all[name].value
         return value if isinstance(value, str) else None
+
+    def number(self, name: str) -> int:
+        """Return a setting that is a number."""
+        value = self.all[name].value
+        assert type(value) is int, (name, value)
+        return value
 
     def flag(self, name: str) -> bool:
         """Return a setting that is yes or no."""
@@ -138,7 +154,7 @@ def config_path(environment: Mapping[str, str]) -> str | None:
     return next((place for place in places if os.path.isfile(place)), None)
 
 
-def _read(path: str) -> dict[str, str | bool]:
+def _read(path: str) -> dict[str, Value]:
     try:
         with open(path, "rb") as file:
             found = tomllib.load(file)
@@ -148,16 +164,25 @@ def _read(path: str) -> dict[str, str | bool]:
         if name not in DEFAULTS:
             known = ", ".join(DEFAULTS)
             raise MisuseError(f"{path} sets {name!r}, which is no setting: {known}")
-        wanted = bool if isinstance(DEFAULTS[name], bool) else str
+        wanted = _kind_of(name)
         if type(value) is not wanted:
-            what = "true or false" if wanted is bool else "a text in quotes"
-            raise MisuseError(f"{path}: {name} is {value!r}: write {what}")
+            raise MisuseError(f"{path}: {name} is {value!r}: write {_FORMS[wanted]}")
     return found
 
 
-def _from_text(name: str, text: str, variable: str) -> str | bool:
-    if not isinstance(DEFAULTS[name], bool):
+def _kind_of(name: str) -> type[str | bool | int]:
+    default = DEFAULTS[name]
+    return str if default is None else type(default)
+
+
+def _from_text(name: str, text: str, variable: str) -> Value:
+    kind = _kind_of(name)
+    if kind is str:
         return text
+    if kind is int:
+        if not text.strip().isdecimal():
+            raise MisuseError(f"{variable} is {text!r}: set it to a whole number")
+        return int(text)
     word = text.strip().lower()
     if word in _YES or word in _NO:
         return word in _YES

@@ -1,4 +1,4 @@
-"""`timingwheel task list | rebind` and `timingwheel worker list`."""
+"""`timingwheel task list | rebind`."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ from typing import Final
 import click
 import msgspec
 
-from timingwheel.cli.documents import time_text
 from timingwheel.cli.grammar import noun, verb
 from timingwheel.cli.refusal import MisuseError
 from timingwheel.cli.session import Session
@@ -16,11 +15,6 @@ task: Final = noun(
     "task",
     "Tasks: the functions that jobs name.",
     examples=[("timingwheel --app shop.jobs:app task list", "")],
-)
-worker: Final = noun(
-    "worker",
-    "Workers: who has runs in hand.",
-    examples=[("timingwheel worker list", "")],
 )
 
 
@@ -79,30 +73,3 @@ def rebind(session: Session, *, old: str, new: str) -> None:
         session.printer.document({"jobs": count})
     else:
         session.printer.say(f"{count:,} jobs of {old} are jobs of {new} now")
-
-
-@verb(worker, "list", examples=[("timingwheel worker list --json", "")])
-def list_workers(session: Session) -> None:
-    """List who has attempts in hand.
-
-    In a directory that no process holds these are workers that ended without a word:
-    the next start counts their attempts as lost and tries again.
-    """
-    printer = session.printer
-    with session.connected() as connection:
-        found = connection.workers()
-        is_served = connection.is_served
-    if printer.as_json:
-        rows = [
-            {"name": one.name, "running": one.running, "since": time_text(one.since_ns)}
-            for one in found
-        ]
-        printer.document({"workers": rows})
-        return
-    printer.table(
-        ("worker", "running", "since"),
-        [(one.name, str(one.running), printer.moment(one.since_ns)) for one in found],
-        empty="nobody has a run in hand",
-    )
-    if found and not is_served:
-        printer.hint("they are gone: the next start counts these attempts as lost")

@@ -1,20 +1,28 @@
-"""Serve a directory: `python -m timingwheel.server ./data --app mymodule:app`."""
+"""Serve a directory without the command line's libraries.
+
+    python -m timingwheel.server ./data --app mymodule:app
+
+`timingwheel serve` does the same, and has settings, help and completion.
+"""
 
 from __future__ import annotations
 
 import argparse
 import logging
-import os
 import sys
 
-from timingwheel.clock import SystemClock
 from timingwheel.errors import TimingWheelError
 from timingwheel.scheduler.programs import program_tasks
-from timingwheel.scheduler.scheduler import GRACE_SECONDS, Scheduler
-from timingwheel.server.serving import DEFAULT_HOST, DEFAULT_PORT, HttpServer
-from timingwheel.server.tokens import DIRECTORY, TokenBook
+from timingwheel.scheduler.scheduler import GRACE_SECONDS
+from timingwheel.server.serving import DEFAULT_HOST, DEFAULT_PORT
+from timingwheel.server.starting import (
+    make_server,
+    make_store,
+    require_local,
+    token_book,
+    told,
+)
 from wal.errors import WalError
-from wal.filesystem import FileSystem
 
 
 def main(arguments: list[str]) -> int:
@@ -35,38 +43,29 @@ def main(arguments: list[str]) -> int:
     )
     asked = parser.parse_args(arguments)
     logging.basicConfig(level=logging.INFO, format="%(levelname)s %(name)s %(message)s")
-    book = TokenBook(FileSystem(os.path.join(asked.data, DIRECTORY)), SystemClock())
     try:
+        data = require_local(asked.data)
         if asked.add_token is not None:
             name, _, role = asked.add_token.rpartition(":")
-            _make_store(asked.data)
-            print(book.add(name, role))
+            make_store(data)
+            print(token_book(data).add(name, role))
             return 0
         tasks = None if asked.app is None else program_tasks(asked.app)
-        server = HttpServer(
-            Scheduler(asked.data, tasks=tasks),
+        server = make_server(
+            data,
+            tasks=tasks,
             host=asked.host,
             port=asked.port,
-            tokens=book if asked.tokens or book.tokens() else None,
+            demands_tokens=asked.tokens,
             grace=asked.grace,
         )
         server.open()
-        print(f"serving {asked.data} on {server.url}; Ctrl-C ends it", flush=True)
+        print("\n".join(told(server, data, tasks=tasks)), flush=True)
         server.run()
     except (TimingWheelError, WalError) as error:
         print(f"{parser.prog}: {error}", file=sys.stderr)
         return 1
     return 0
-
-
-def _make_store(data: str) -> None:
-    """Make the store if it is not there: it begins with an empty directory."""
-    files = FileSystem(data)
-    if files.exists() and files.names():
-        return
-    scheduler = Scheduler(data)
-    scheduler.start()
-    scheduler.stop(0)
 
 
 if __name__ == "__main__":

@@ -1,0 +1,110 @@
+"""`timingwheel serve`: the scheduler of a directory over HTTP, until Ctrl-C or SIGTERM."""
+
+from __future__ import annotations
+
+import logging
+from typing import Final
+
+import click
+
+from timingwheel.cli.connection import program_tasks
+from timingwheel.cli.grammar import option, verb
+from timingwheel.cli.refusal import MisuseError
+from timingwheel.cli.session import Session
+from timingwheel.errors import MissingExtraError
+
+GRACE: Final = "10s"
+
+
+@verb(
+    None,
+    "serve",
+    examples=[
+        ("timingwheel serve", "./data on http://127.0.0.1:8765"),
+        (
+            "timingwheel --app shop.jobs:app serve /var/lib/jobs",
+            "and run the program's tasks here",
+        ),
+        (
+            "timingwheel serve /var/lib/jobs --host 0.0.0.0",
+            "for other machines; make a token first: timingwheel token add",
+        ),
+    ],
+)
+@click.argument("directory", metavar="[DIR]", required=False)
+@option("--host", metavar="NAME", help="Where to listen. Default: 127.0.0.1.")
+@option(
+    "--port",
+    type=click.IntRange(0, 65_535),
+    metavar="N",
+    help="Where to listen; 0: a free one. Default: 8765.",
+)
+@option("--tokens", is_flag=True, help="Demand tokens on this machine as well.")
+@option(
+    "--dispatch-only",
+    is_flag=True,
+    help="Run no task here, whatever --app says: all runs wait for workers.",
+)
+@option(
+    "--grace",
+    default=GRACE,
+    show_default=True,
+    metavar="LENGTH",
+    help="How long what runs may take to end.",
+)
+def serve(
+    session: Session,
+    /,
+    *,
+    directory: str | None,
+    host: str | None,
+    port: int | None,
+    tokens: bool,
+    dispatch_only: bool,
+    grace: str,
+) -> None:
+    """Serve a directory over HTTP until Ctrl-C or SIGTERM.
+
+    It runs the tasks of --app, and dispatches all others to workers. Other machines may
+    reach it only where there are tokens.
+    """
+    if session.settings.all["url"].origin == "--url":
+        raise MisuseError("serve works on a directory of this machine: leave out --url")
+    try:
+        from timingwheel.server.starting import make_server, require_local, told
+    except ImportError as error:
+        raise missing_server(error) from error
+    place = require_local(directory or session.settings.data)
+    tasks = None if dispatch_only else program_tasks(session.settings.text("app"))
+    logs_to_stderr()
+    server = make_server(
+        place,
+        tasks=tasks,
+        host=host or session.settings.text("host") or "",
+        port=session.settings.number("port") if port is None else port,
+        demands_tokens=tokens,
+        grace=grace,
+        clock=session.clock,
+    )
+    server.open()
+    if session.printer.as_json:
+        names = [] if tasks is None else sorted(tasks.names)
+        session.printer.document({"url": server.url, "data": place, "tasks": names})
+    for line in told(server, place, tasks=tasks):
+        session.printer.say(line)
+    server.run()
+
+
+def missing_server(error: ImportError) -> MissingExtraError:
+    """Return what to say where the server's libraries are not installed."""
+    return MissingExtraError(
+        f"this needs the server, which is not here ({error}): "
+        "pip install 'timingwheel-engine[server]'"
+    )
+
+
+def logs_to_stderr() -> None:
+    """Have logs of INFO and above on standard error, where a supervisor takes them."""
+    logging.basicConfig(level=logging.INFO, format="%(levelname)s %(name)s %(message)s")
+    # It would tell of each request that a worker makes.
+    logging.getLogger("httpx").setLevel(logging.WARNING)
