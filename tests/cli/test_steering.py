@@ -137,12 +137,14 @@ def test_the_run_of_a_job_that_runs_once_is_cancelled(stage: Stage) -> None:
     assert again.code == 1
 
 
-def test_a_single_run_of_a_recurring_job_is_not_cancelled(stage: Stage) -> None:
+def test_a_single_run_of_a_recurring_job_is_cancelled_alone(stage: Stage) -> None:
     stage.add(*HOURLY)
     run_id = stage.ok("job", "run", "hourly").out.strip()
-    done = stage.run("run", "cancel", run_id)
-    assert done.code == 1
-    assert "timingwheel job pause hourly --running signal" in done.err
+    done = stage.ok("run", "cancel", run_id, "--json").json
+    assert (done["result"], done["run"]["state"]) == ("cancelled", "cancelled")
+    assert stage.ok("job", "show", "hourly", "--json").json["state"] == "active"
+    again = stage.run("run", "cancel", run_id)
+    assert (again.code, "it has ended" in again.err) == (1, True)
 
 
 def test_a_queue_is_bounded_paused_and_resumed(stage: Stage) -> None:

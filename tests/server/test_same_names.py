@@ -320,6 +320,26 @@ def test_trigger_retry_and_discard(app: Scheduler) -> None:
         app.run(unknown).wait(1)
 
 
+def test_one_run_is_cancelled_and_its_job_goes_on(app: Scheduler) -> None:
+    ref = app.add(program.held.call("on"), cron=NEVER, retry=5)
+    door = program.log.door("on")
+    handle = app.trigger(ref)
+    door.await_somebody()
+    assert app.cancel_run(handle.id) is CancelResult.RUNNING
+    assert handle.cancel(running="signal") is CancelResult.REQUESTED
+    door.open()
+    assert handle.result("30s") == "on"  # it returned nevertheless
+    assert app.cancel_run(handle.id) is CancelResult.FINISHED
+    app.queue("default").pause()
+    waiting = app.trigger(ref)
+    assert waiting.cancel()
+    assert waiting.cancel() is CancelResult.ALREADY
+    assert app.cancel_run(f"{ref.id}@5") is CancelResult.NOT_FOUND
+    assert app.job(ref).state is JobState.ACTIVE
+    with pytest.raises(ArgumentError, match='pass "leave"'):
+        app.cancel_run(waiting.id, running="gently")  # type: ignore[arg-type]
+
+
 def test_a_wait_that_takes_too_long_says_so(app: Scheduler) -> None:
     ref = app.add(program.note.call("x"), delay="1h")
     with pytest.raises(TimeoutError, match="has not ended yet; it goes on"):

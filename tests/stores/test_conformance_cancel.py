@@ -15,10 +15,27 @@ from tests.stores.stage import (
     every,
     overlap,
 )
+from timingwheel.errors import ArgumentError
 from timingwheel.jobs.calendars import NamedCalendar
 from timingwheel.jobs.errors import UnknownJobError
-from timingwheel.jobs.model import JobId, JobState, Outcome, Payload, RunState
-from timingwheel.jobs.store import CancelResult, Change, Running, Verdict
+from timingwheel.jobs.model import (
+    JobId,
+    JobState,
+    Outcome,
+    Payload,
+    RunId,
+    RunReason,
+    RunState,
+)
+from timingwheel.jobs.model import run_id as make_run_id
+from timingwheel.jobs.store import (
+    CancelResult,
+    CatchUp,
+    Change,
+    NewRun,
+    Running,
+    Verdict,
+)
 
 ENDS = pytest.mark.parametrize("end", ["", "close", "crash", "snapshot"])
 KINDS = pytest.mark.parametrize("named", [{}, {"name": "n"}], ids=["plain", "named"])
@@ -316,3 +333,126 @@ def test_cancelling_hundreds_of_jobs_leaves_the_others(stage: Stage) -> None:
     assert started == {ref.id for ref in refs} - set(gone)
     states = frozenset({RunState.CANCELLED})
     assert {run.job_id for run in stage.runs(states=states)} == set(gone)
+
+
+# -- one run ----------------------------------------------------------------------------------
+
+
+@ENDS
+@pytest.mark.parametrize("state", ["ready", "retrying", "held"])
+def test_one_run_that_has_not_started_is_cancelled_and_its_job_goes_on(
+    stage: Stage, state: str, end: str
+) -> None:
+    job = stage.put(every(10))
+    stage.advance(10)
+    if state == "retrying":
+        stage.step(Outcome.ERROR)
+    stage.fire()
+    if state == "held":
+        stage.pause(job)
+    [run] = stage.runs(job)
+    assert stage.store.cancel_run(run.id) is CancelResult.CANCELLED
+    end_life(stage, end)
+    assert stage.states(job) == ["cancelled"]
+    assert stage.store.cancel_run(run.id) is CancelResult.ALREADY
+    if state == "held":
+        stage.store.unhold(job, CatchUp())
+    assert len(stage.work(10)) == 1
+    assert stage.states(job) == ["cancelled", "succeeded"]
+
+
+@pytest.mark.parametrize("running", ["leave", "signal", "kill"])
+@pytest.mark.parametrize("outcome", [Outcome.ERROR, Outcome.CANCELLED])
+def test_one_run_that_runs_is_not_tried_again_and_its_job_goes_on(
+    stage: Stage, running: Running, outcome: Outcome
+) -> None:
+    job = stage.put(every(10))
+    stage.advance(10)
+    claim = stage.start_one()
+    result = stage.store.cancel_run(claim.run.id, running=running)
+    wanted = CancelResult.RUNNING if running == "leave" else CancelResult.REQUESTED
+    assert result is wanted
+    asked = [(one.token, one.kill) for one in stage.store.requests()]
+    assert asked == ([] if running == "leave" else [(claim.token, running == "kill")])
+    assert stage.end(claim, outcome) is Verdict.ACCEPTED
+    assert stage.states(job) == ["cancelled"]
+    assert len(stage.work(10)) == 1
+
+
+def test_one_run_that_is_left_to_end_can_be_asked_later(stage: Stage) -> None:
+    stage.put(every(10))
+    stage.advance(10)
+    claim = stage.start_one()
+    stage.store.cancel_run(claim.run.id)
+    assert (
+        stage.store.cancel_run(claim.run.id, running="kill") is CancelResult.REQUESTED
+    )
+    assert [one.kill for one in stage.store.requests()] == [True]
+
+
+def test_one_run_that_is_claimed_and_not_begun_never_begins(stage: Stage) -> None:
+    job = stage.put(every(10))
+    stage.advance(10)
+    stage.fire()
+    [claim] = stage.claim()
+    assert stage.store.cancel_run(claim.run.id, running="signal")
+    assert not stage.begin(claim)
+    assert stage.end(claim) is Verdict.LEASE_LOST
+    [run] = stage.runs(job)
+    assert (run.state, run.attempts) == (RunState.CANCELLED, 0)
+
+
+def test_what_waits_behind_a_run_goes_when_it_is_cancelled(stage: Stage) -> None:
+    job = stage.put(every(10), overlap=overlap("buffer_all", 5))
+    stage.advance(10)
+    stage.fire()
+    [first] = stage.claim()
+    stage.advance(10)
+    stage.fire()
+    assert stage.claim() == []
+    assert stage.store.cancel_run(first.run.id)
+    [second] = stage.start_due()
+    assert second.run.nominal_ns > first.run.nominal_ns
+    stage.end(second)
+    assert stage.states(job) == ["cancelled", "succeeded"]
+
+
+@KINDS
+@pytest.mark.parametrize("due_s", [0, 10])
+def test_a_job_that_runs_once_is_cancelled_with_its_run(
+    stage: Stage, due_s: int, named: dict
+) -> None:
+    job = stage.put(due_s, **named)
+    [run] = stage.runs(job)
+    assert stage.store.cancel_run(run.id) is CancelResult.CANCELLED
+    assert stage.job(job).state is JobState.CANCELLED
+    assert stage.work(20) == []
+    assert stage.states(job) == ["cancelled"]
+
+
+def test_a_run_by_hand_is_cancelled_and_the_planned_one_stays(stage: Stage) -> None:
+    job = stage.put(10)
+    [extra] = stage.store.create_runs(job, [NewRun(stage.now_ns, RunReason.MANUAL)])
+    assert stage.store.cancel_run(extra.id)
+    assert len(stage.work(10)) == 1
+    assert sorted(stage.states(job)) == ["cancelled", "succeeded"]
+
+
+def test_a_job_after_a_cancelled_run_is_told(stage: Stage) -> None:
+    first = stage.put(every(10))
+    later = stage.put(after(first))
+    stage.advance(10)
+    stage.fire()
+    [run] = stage.runs(first)
+    assert stage.store.cancel_run(run.id)
+    assert stage.skipped(later) == [("upstream", 1)]
+
+
+def test_a_run_that_has_ended_or_is_none_is_said_to_be(stage: Stage) -> None:
+    job = stage.put(every(10))
+    [run] = stage.work(10)
+    assert stage.store.cancel_run(run.id) is CancelResult.FINISHED
+    nowhere = make_run_id(job, 7, 0)
+    assert stage.store.cancel_run(nowhere) is CancelResult.NOT_FOUND
+    with pytest.raises(ArgumentError, match="pass the id of a run"):
+        stage.store.cancel_run(RunId("nothing"))

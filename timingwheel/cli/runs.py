@@ -6,7 +6,6 @@ from typing import Any, Final
 
 import click
 
-from timingwheel.cli.connection import Connection
 from timingwheel.cli.documents import attempt_document, decoded, run_document
 from timingwheel.cli.grammar import noun, option, verb
 from timingwheel.cli.output import Printer, as_words, short_length
@@ -16,7 +15,6 @@ from timingwheel.cli.session import Session
 from timingwheel.cli.values import MOMENT, TAG
 from timingwheel.jobs.errors import RunStateError
 from timingwheel.jobs.model import Attempt, Run, RunState
-from timingwheel.jobs.states import FINAL
 from timingwheel.jobs.store import CancelResult
 
 run: Final = noun(
@@ -31,6 +29,7 @@ run: Final = noun(
 )
 COLUMNS: Final = ("run", "state", "nominal", "took", "attempts", "task")
 _NS: Final = 1_000_000_000
+_TOO_LATE: Final = frozenset({CancelResult.FINISHED, CancelResult.ALREADY})
 
 
 @verb(
@@ -138,19 +137,24 @@ def logs(session: Session, *, run_id: str, attempt: int | None) -> None:
     help="What becomes of it if it runs.",
 )
 def cancel_run(session: Session, *, run_id: str, running: Any) -> None:
-    """Prevent or end the run of a job that runs once, or one that waits for a retry.
+    """Prevent or end one run; a recurring job goes on with its next one.
 
-    A recurring job goes on after single runs of it: pause it or cancel it as a whole.
+    A job that runs once ends with its run. Exit code 1 if it had ended already.
     """
     printer = session.printer
     with session.connected() as connection:
-        found = connection.app.run(run_id).get()
-        result = _cancel(connection, found, running)
-        after = connection.app.run(found.id).get()
+        handle = connection.app.run(run_id)
+        found = handle.get()
+        result = handle.cancel(running=running)
+        if result in _TOO_LATE:
+            raise RunStateError(
+                found.id, handle.get().state, "it has ended; nothing is to cancel"
+            )
+        after = handle.get()
     if printer.as_json:
-        printer.document({"result": result, "run": run_document(after)})
+        printer.document({"result": result.value, "run": run_document(after)})
     else:
-        printer.say(f"{found.id}: {result}, it is {after.state.value}")
+        printer.say(f"{found.id}: {result.value}, it is {after.state.value}")
 
 
 @verb(run, "retry", examples=[("timingwheel run retry RUN", "")])
@@ -206,29 +210,6 @@ def _took(found: Run) -> str:
     if took_ns < 10 * _NS:
         return f"{took_ns / 1e9:.3f}s"
     return short_length(took_ns // _NS)
-
-
-def _cancel(connection: Connection, found: Run, running: Any) -> str:
-    """Cancel a run and return what that did.
-
-    Raises:
-        RunStateError: the job goes on after it, so that nothing ends it alone.
-    """
-    if found.state in FINAL:
-        raise RunStateError(found.id, found.state, "it has ended; nothing is to cancel")
-    owner = connection.app.job(found.job_id)
-    if not owner.trigger.is_recurring:
-        result: CancelResult = connection.app.cancel(found.job_id, running=running)
-        return result.value
-    if found.state is RunState.RETRYING:
-        connection.app.discard(found.id)
-        return "discarded"
-    raise RunStateError(
-        found.id,
-        found.state,
-        "its job recurs, and a single run of it is not cancelled: timingwheel job pause "
-        f"{owner.name or owner.id} --running {running}",
-    )
 
 
 def _print_run(printer: Printer, found: Run, attempts: list[Attempt]) -> None:

@@ -25,7 +25,7 @@ from timingwheel.client.handles import (
 )
 from timingwheel.jobs.durations import Duration, duration_ns
 from timingwheel.jobs.model import Run, RunId
-from timingwheel.jobs.store import CatchUp, Resumption
+from timingwheel.jobs.store import CancelResult, CatchUp, Resumption, Running
 from timingwheel.scheduler.asyncio_scheduler import PauseOptions
 from timingwheel.scheduler.awaited import Awaited, RequestThreads, awaited
 
@@ -51,6 +51,7 @@ class AsyncRunHandle(Awaited):
     get = awaited(RunHandle.get)
     attempts = awaited(RunHandle.attempts)
     discard = awaited(RunHandle.discard)
+    cancel = awaited(RunHandle.cancel)
 
     async def retry(self) -> AsyncRunHandle:
         """Make it ready again if it has failed or was lost."""
@@ -212,6 +213,12 @@ class AsyncClient(Awaited):
     async def retry(self, run: AnyRun | AsyncRunHandle) -> AsyncRunHandle:
         """Make a failed or lost run ready again. As Client.retry."""
         return await (await self.run(run)).retry()
+
+    async def cancel_run(
+        self, run: AnyRun | AsyncRunHandle, *, running: Running = "leave"
+    ) -> CancelResult:
+        """End one run alone; its job goes on. As Client.cancel_run."""
+        return await (await self.run(run)).cancel(running=running)
 
     async def discard(self, run: AnyRun | AsyncRunHandle) -> Run:
         """Take a run off the dead-letter list. As Client.discard."""

@@ -13,10 +13,12 @@ from timingwheel.client.transport import Ask, Transport
 from timingwheel.errors import ArgumentError
 from timingwheel.jobs.calendars import NamedCalendar
 from timingwheel.jobs.durations import Duration, duration_ns
-from timingwheel.jobs.errors import UnknownCalendarError
+from timingwheel.jobs.errors import UnknownCalendarError, UnknownRunError
 from timingwheel.jobs.model import Attempt, Queue, Run, RunId, RunState
+from timingwheel.jobs.store import CancelResult, Running
 from timingwheel.scheduler.handles import RunFailedError
-from timingwheel.wire.answers import DoneAnswer, ListAnswer
+from timingwheel.scheduler.policies import check_running
+from timingwheel.wire.answers import CancelAnswer, DoneAnswer, ListAnswer
 
 HOLD_SECONDS: Final = 20.0
 """How long one request waits for the end of a run; then it asks again."""
@@ -130,6 +132,18 @@ class RunHandle:
         ask = Ask("POST", self._path("discard"), is_repeatable=False)
         run: Run = self._transport.send(ask, Run)
         return run
+
+    def cancel(self, *, running: Running = "leave") -> CancelResult:
+        """End this run alone. As scheduler.handles.RunHandle.cancel."""
+        check_running(running)
+        ask = Ask(
+            "POST", self._path("cancel"), body={"running": running}, is_repeatable=False
+        )
+        try:
+            answer: CancelAnswer = self._transport.send(ask, CancelAnswer)
+        except UnknownRunError:
+            return CancelResult.NOT_FOUND
+        return answer.result
 
     def _path(self, *more: str) -> tuple[str, ...]:
         return ("runs", self.id, *more)

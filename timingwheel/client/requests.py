@@ -219,6 +219,10 @@ class ClientRequests(Asking):
         """Take a run off the dead-letter list. As Scheduler.discard."""
         return self.run(run).discard()
 
+    def cancel_run(self, run: AnyRun, *, running: Running = "leave") -> CancelResult:
+        """End one run alone; its job goes on. As Scheduler.cancel_run."""
+        return self.run(run).cancel(running=running)
+
     def queue(self, name: str) -> QueueHandle:
         """Return a handle of a queue. As Scheduler.queue."""
         return QueueHandle(

@@ -366,6 +366,9 @@ class JobStore(Protocol):
     def discard(self, run_id: RunId) -> Run:
         """Take a run off the dead-letter list, or end one that waits for a retry."""
 
+    def cancel_run(self, run_id: RunId, *, running: Running = "leave") -> CancelResult:
+        """End one run; a recurring job goes on, one that runs once ends with its run."""
+
     def load_ahead(self, until_ns: int, step_ns: int) -> list[Load]:
         """Return how many starts are planned in each step from now until then."""
 

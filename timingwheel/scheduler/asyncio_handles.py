@@ -30,6 +30,7 @@ class AsyncRunHandle(Awaited):
     get = awaited(RunHandle.get)
     attempts = awaited(RunHandle.attempts)
     discard = awaited(RunHandle.discard)
+    cancel = awaited(RunHandle.cancel)
 
     async def retry(self) -> AsyncRunHandle:
         """Make it ready again if it has failed or was lost. As RunHandle.retry."""

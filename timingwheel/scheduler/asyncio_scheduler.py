@@ -34,7 +34,7 @@ from timingwheel.clock import Clock
 from timingwheel.errors import EngineFailedError
 from timingwheel.jobs.durations import Duration
 from timingwheel.jobs.model import Run
-from timingwheel.jobs.store import CatchUp, Resumption, Running
+from timingwheel.jobs.store import CancelResult, CatchUp, Resumption, Running
 from timingwheel.scheduler.asyncio_handles import (
     AsyncCalendarHandle,
     AsyncQueueHandle,
@@ -285,6 +285,12 @@ class AsyncScheduler(Awaited):
     async def retry(self, run: AnyRun | AsyncRunHandle) -> AsyncRunHandle:
         """Make a failed or lost run ready again. As Scheduler.retry."""
         return await (await self.run(run)).retry()
+
+    async def cancel_run(
+        self, run: AnyRun | AsyncRunHandle, *, running: Running = "leave"
+    ) -> CancelResult:
+        """End one run alone; its job goes on. As Scheduler.cancel_run."""
+        return await (await self.run(run)).cancel(running=running)
 
     async def discard(self, run: AnyRun | AsyncRunHandle) -> Run:
         """Take a run off the dead-letter list. As Scheduler.discard."""

@@ -26,8 +26,9 @@ from timingwheel.jobs.model import (
     RunState,
     parse_run_id,
 )
-from timingwheel.jobs.store import JobStore
+from timingwheel.jobs.store import CancelResult, JobStore, Running
 from timingwheel.scheduler.pausing import make_pause
+from timingwheel.scheduler.policies import check_running
 from timingwheel.scheduler.watching import RunWatch, Tell
 
 _Row = TypeVar("_Row")
@@ -176,6 +177,22 @@ class RunHandle:
             UnknownRunError: there is no such run.
         """
         return self._store.discard(self.id)
+
+    def cancel(self, *, running: Running = "leave") -> CancelResult:
+        """End this run alone: it never starts, or no retry follows.
+
+        Its job goes on with its next run; a job that runs once ends with it.
+
+        Args:
+            running: what becomes of it if it runs: it is left to end, asked to end
+                ("signal"), or ended ("kill").
+
+        Returns:
+            What it did. True if, and only if, this call prevented a start that was
+            still to come; then that is durable.
+        """
+        check_running(running)
+        return self._store.cancel_run(self.id, running=running)
 
     def require_possible(self) -> None:
         """Return if the run is there, or its job may still bring it.

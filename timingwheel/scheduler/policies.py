@@ -121,6 +121,16 @@ def catch_up_rule(value: object, argument: str = "catch_up") -> CatchUp:
     return CatchUp(word)  # type: ignore[arg-type]  # one of the table's words
 
 
+def check_running(running: object) -> None:
+    """Return if it says what becomes of attempts that run.
+
+    Raises:
+        ArgumentError: it does not.
+    """
+    if running not in {"leave", "signal", "kill"}:
+        raise ArgumentError("running", running, 'pass "leave", "signal" or "kill"')
+
+
 def _parsed(value: object, argument: str, *, fix: str) -> tuple[str, list[str]]:
     """Return the word of a text form and the bounds in its brackets."""
     match = _FORM.fullmatch(value) if isinstance(value, str) else None

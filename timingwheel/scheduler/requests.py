@@ -32,7 +32,7 @@ from timingwheel.scheduler.handles import CalendarHandle, QueueHandle, RunHandle
 from timingwheel.scheduler.moments import bound_ns
 from timingwheel.scheduler.options import AddOptions, ChangeOptions, checked_text
 from timingwheel.scheduler.pausing import make_pause
-from timingwheel.scheduler.policies import catch_up_rule
+from timingwheel.scheduler.policies import catch_up_rule, check_running
 from timingwheel.scheduler.tasks import Call, Task
 
 TIMES_SHOWN = 10
@@ -135,7 +135,7 @@ class Requests:
             What it did. True if, and only if, this call prevented a start that was
             still to come; then that is durable.
         """
-        _check_running(running)
+        check_running(running)
         found = self.desk.find(job)
         if found is None:
             return CancelResult.NOT_FOUND
@@ -177,7 +177,7 @@ class Requests:
             UnknownJobError: there is no such job.
             ArgumentError: `until` is past or no moment.
         """
-        _check_running(running)
+        check_running(running)
         desk = self.desk
         if isinstance(job, QueueHandle):
             was_paused = job.get().pause is not None
@@ -364,6 +364,14 @@ class Requests:
         """
         return self.desk.run(run).discard()
 
+    def cancel_run(self, run: AnyRun, *, running: Running = "leave") -> CancelResult:
+        """End one run alone; its job goes on. As RunHandle.cancel.
+
+        Raises:
+            ArgumentError: it names no run.
+        """
+        return self.desk.run(run).cancel(running=running)
+
     def queue(self, name: str) -> QueueHandle:
         """Return a handle of a queue, to see and set its bounds and to pause it."""
         name = checked_text(name, "name")
@@ -372,11 +380,6 @@ class Requests:
     def calendar(self, name: str) -> CalendarHandle:
         """Return a handle of a named calendar, to see it and to set its days."""
         return CalendarHandle(checked_text(name, "name"), self.desk.store)
-
-
-def _check_running(running: object) -> None:
-    if running not in {"leave", "signal", "kill"}:
-        raise ArgumentError("running", running, 'pass "leave", "signal" or "kill"')
 
 
 def _task_name(task: str | Task, argument: str) -> str:

@@ -6,13 +6,15 @@ import asyncio
 from typing import Final
 
 from timingwheel.errors import ArgumentError
-from timingwheel.jobs.errors import PayloadError
+from timingwheel.jobs.errors import PayloadError, UnknownRunError
 from timingwheel.jobs.model import Attempt, Run, RunState
+from timingwheel.jobs.store import CancelResult
 from timingwheel.scheduler.asyncio_handles import AsyncRunHandle
 from timingwheel.scheduler.handles import Page, RunHandle
 from timingwheel.server.operations import Asked, Operation, Role
 from timingwheel.server.queries import tags_of
 from timingwheel.wire.answers import (
+    CancelAnswer,
     ListAnswer,
     PageAnswer,
     RunAnswer,
@@ -20,7 +22,7 @@ from timingwheel.wire.answers import (
     plain,
     run_answer,
 )
-from timingwheel.wire.bodies import DeadQuery, RunsQuery, WaitQuery
+from timingwheel.wire.bodies import CancelRunBody, DeadQuery, RunsQuery, WaitQuery
 
 WAIT_SECONDS_MAX: Final = 60.0
 """How long a request is held at most; who wants to wait longer asks again."""
@@ -82,6 +84,19 @@ def retry_run(asked: Asked) -> RunAnswer:
 def discard_run(asked: Asked) -> RunAnswer:
     """Take a run off the dead letter, or end one that waits for a retry."""
     return run_of(asked, _handle(asked).discard())
+
+
+def cancel_run(asked: Asked) -> CancelAnswer:
+    """End one run alone; its job goes on."""
+    running = asked.the_body(CancelRunBody).running
+    result = _handle(asked).cancel(running=running)
+    if result is CancelResult.NOT_FOUND:
+        raise UnknownRunError(
+            "run",
+            asked.path["run"],
+            "there is no such run yet, or it is no longer kept",
+        )
+    return CancelAnswer(result=result, prevented=bool(result))
 
 
 def run_of(asked: Asked, run: Run) -> RunAnswer:
@@ -171,5 +186,15 @@ RUN_OPERATIONS: Final = (
         RunAnswer,
         "Take a run off the dead letter",
         role=Role.OPERATE,
+    ),
+    Operation(
+        "POST",
+        f"{_ONE}/cancel",
+        cancel_run,
+        CancelAnswer,
+        "End one run; its job goes on",
+        body=CancelRunBody,
+        role=Role.OPERATE,
+        needs_body=False,
     ),
 )

@@ -216,6 +216,38 @@ def cancel(
     return CancelResult.RUNNING if running == "leave" else CancelResult.REQUESTED
 
 
+def cancel_run(
+    decision: Decision,
+    job: Job,
+    live: LiveRun,
+    *,
+    running: Running,
+    has_begun: Callable[[LiveRun], bool],
+) -> CancelResult:
+    """End one run of a job; what waits behind it may go.
+
+    Args:
+        decision: the group.
+        job: whose; a job that has no other run, nor will have, is cancelled with it.
+        live: the run.
+        running: what becomes of it if it runs.
+        has_begun: whether the handler of a claimed run has started.
+    """
+    recurs = job.trigger.is_recurring or follows_each(job.trigger)
+    is_last = not recurs and len(decision.runs(job.id)) == 1
+    if is_last and job.state is not JobState.CANCELLED:
+        return cancel(decision, job, running=running, has_begun=has_begun)
+    if live.run.state is not RunState.RUNNING or not has_begun(live):
+        finish_run(decision, live, cancelled(decision, live))
+        return CancelResult.CANCELLED
+    decision.save_run(replace(live, ending=True))
+    if running == "leave":
+        return CancelResult.RUNNING
+    kill = running == "kill"
+    decision.requests.append(Request(live.run.id, live.token, kill))
+    return CancelResult.REQUESTED
+
+
 def _ask_running(decision: Decision, job: Job, *, kill: bool) -> None:
     for live in decision.runs(job.id):
         if live.run.state is RunState.RUNNING:

@@ -39,6 +39,7 @@ from timingwheel.jobs.model import (
     Queue,
     Run,
     RunId,
+    RunState,
     SkipRange,
 )
 from timingwheel.jobs.store import (
@@ -518,6 +519,38 @@ class EmbeddedStore:
 
             self._owner.transact(decide, urgent=True)
         return made[0]
+
+    def cancel_run(
+        self, run_id: RunId, *, running: RunningRule = "leave"
+    ) -> CancelResult:
+        """End one run; see JobStore."""
+        job_id, nominal_ns, n = require_run_id(run_id)
+        found: list[CancelResult] = []
+
+        def decide(decision: Decision) -> None:
+            found.clear()
+            if self._read.live_run(run_id) is None:
+                return
+            job = decision.job(job_id)
+            if job is None:
+                job = self._owner.live_job(decision, job_id)  # a plain one
+            live = decision.run(job_id, nominal_ns, n)
+            assert live is not None, "a live run belongs to a live job"
+            found[:] = [
+                changing.cancel_run(
+                    decision, job, live, running=running, has_begun=self._has_begun
+                )
+            ]
+
+        self._owner.transact(decide, urgent=True)
+        if found:
+            return found[0]
+        self._owner.flush()
+        ended = self._history.run(run_id)
+        if ended is None:
+            return CancelResult.NOT_FOUND
+        was_cancelled = ended.run.state is RunState.CANCELLED
+        return CancelResult.ALREADY if was_cancelled else CancelResult.FINISHED
 
     def _dead(self, run_id: RunId) -> HistoryRun:
         dead = self._history.run(run_id)

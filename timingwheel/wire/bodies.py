@@ -90,6 +90,12 @@ class CancelBody(Body):
     actor: str | None = None
 
 
+class CancelRunBody(Body):
+    """See RunHandle.cancel."""
+
+    running: Running = "leave"
+
+
 class PauseBody(Body):
     """See Requests.pause. `until` is a moment; `duration` so long from now instead."""
 
