@@ -210,6 +210,8 @@ def test_a_worker_that_ended_without_a_word_is_named_and_is_no_fault(
     left_behind(stage)
     (found,) = stage.ok("worker", "list", "--json").json["workers"]
     assert (found["name"], found["running"]) == (worker, 1)
+    (attempt,) = stage.ok("run", "show", job_id, "--json").json["tries"]
+    assert (attempt["attempt"], attempt["outcome"]) == (1, None)
     told = stage.ok("worker", "list")
     assert worker in told.out
     assert "counts these attempts as lost" in told.err

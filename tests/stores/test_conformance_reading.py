@@ -288,3 +288,21 @@ def test_the_job_of_a_run_that_was_retried_is_kept_while_it_goes_on(
     stage.resume(job)
     assert len(stage.step()) == 1
     assert stage.states(job) == ["succeeded"]
+
+
+@pytest.mark.parametrize("named", [{}, {"name": "n"}], ids=["plain", "named"])
+def test_an_attempt_that_a_dead_process_has_left_is_shown_and_then_lost(
+    stage: Stage, named: dict
+) -> None:
+    job = stage.put(0, **named)
+    claim = stage.start_one()
+    stage.stop(crash=True)
+    stage.open()
+    run = stage.run(job)
+    assert (run.state, run.attempts) == (RunState.RUNNING, 1)
+    [left] = stage.store.attempts(run.id)
+    assert (left.number, left.token, left.ended_ns) == (1, claim.token, None)
+    stage.store.join("w")
+    assert stage.store.recover() == 1
+    [lost] = stage.store.attempts(run.id)
+    assert (lost.token, lost.outcome) == (claim.token, Outcome.LOST)

@@ -175,11 +175,12 @@ def _has_no_attempt(connection: Connection, run: Run, *, is_served: bool) -> boo
     """Return whether nothing stands behind a run that counts as running."""
     handle = connection.app.run(run.id)
     attempts = handle.attempts()
-    if not attempts:
-        # The claim of a plain job is not logged: a dead process leaves no attempt of it.
-        is_missing = is_served
+    last = attempts[-1] if attempts else None
+    if last is None:
+        is_missing = True
+    elif not last.worker and last.ended_ns is None:
+        is_missing = is_served  # a dead process has left it, and nobody served since
     else:
-        last = attempts[-1]
         is_missing = last.number == run.attempts and last.ended_ns is not None
     # It may have ended between the two looks; then it says so by now.
     return is_missing and handle.get().state is RunState.RUNNING

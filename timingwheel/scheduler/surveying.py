@@ -16,7 +16,7 @@ from timingwheel.scheduler.signatures import Signature
 from timingwheel.scheduler.tasks import TaskRegistry
 
 UNKNOWN: Final = "unknown"
-"""Who had the run of a plain job, once that process is gone: claims of it are not logged."""
+"""Who had the run of a plain job, once that process is gone: its claim is not logged."""
 _PAGE: Final = 1_000
 _LIVE: Final = (JobState.ACTIVE, JobState.PAUSED, JobState.QUARANTINED)
 
@@ -60,7 +60,7 @@ def workers_of(store: JobStore) -> list[Worker]:
         page = store.runs(query)
         for run in page.runs:
             attempts = store.attempts(run.id)
-            name = attempts[-1].worker if attempts else UNKNOWN
+            name = (attempts[-1].worker if attempts else "") or UNKNOWN
             found.setdefault(name, []).append(run.started_ns or run.due_ns)
         if page.cursor is None:
             break

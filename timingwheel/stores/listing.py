@@ -33,6 +33,7 @@ from timingwheel.stores.history_queries import (
     run_cursor,
     run_order,
 )
+from timingwheel.stores.identity import require_run_id
 from timingwheel.stores.owner import StoreOwner
 
 _LIVE_STATES: Final = frozenset(RunState) - FINAL
@@ -65,11 +66,32 @@ class Listing:
                 )
                 for running in self._state.running.values()
                 if running.run.id == run_id
-            ]
+            ] or self._left_behind(run_id)
         self._owner.flush()
         ended = self._history.attempts(run_id)
         numbers = {attempt.number for attempt in ended}
         return ended + [found for found in going_on if found.number not in numbers]
+
+    def _left_behind(self, run_id: RunId) -> list[Attempt]:
+        """Return the attempt at a plain job's run that a dead process has left.
+
+        The log says that it started; by whom and when exactly died with the process.
+        """
+        row = self._read.plain_row(require_run_id(run_id)[0])
+        if row is None or not row.fired or row.token in self._state.running:
+            return []
+        run = row.run(is_due=True)
+        if run.id != run_id:
+            return []
+        return [
+            Attempt(
+                run_id=run_id,
+                number=run.attempts,
+                worker="",
+                token=row.token,
+                started_ns=run.due_ns,
+            )
+        ]
 
     def runs(self, query: RunQuery) -> RunPage:
         """Return a page of runs, live and finished, newest nominal time first."""
