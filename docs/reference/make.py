@@ -118,8 +118,9 @@ PAGES = {
     "server.md": PageOf(
         "The server",
         "A scheduler over HTTP; extra `[server]`. As a command: "
-        "[timingwheel serve](cli.md#timingwheel-serve). What can be asked is in the "
-        "document that it serves, `/openapi.json`.",
+        "[timingwheel serve](cli.md#timingwheel-serve); its [settings]"
+        "(cli.md#settings); at work: [operations](../howto/operations.md). What can be "
+        "asked is in the document that it serves, `/openapi.json`.",
         {
             "timingwheel.server.serving": ("HttpServer",),
             "timingwheel.server.app": ("create_app",),

@@ -1,0 +1,76 @@
+"""A copy of a directory that a server is serving, as docs/howto/operations.md makes it."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import threading
+from pathlib import Path
+
+from tests.server.test_serving import served
+from timingwheel.client.client import Client
+from timingwheel.client.transport import ServerAwayError, UnansweredError
+from timingwheel.jobs.model import RunState
+from timingwheel.scheduler.scheduler import Scheduler
+from timingwheel.scheduler.tasks import NamedTask
+from wal.filesystem import FileSystem
+from wal.inspection import verify
+
+PROGRAM = "tests.scheduler.program:app"
+NOTE = NamedTask("tests.scheduler.program:note").call(what="tea")
+WRITERS = 3
+BEFORE_FREEZE = 150
+AFTER_FREEZE = 50
+
+
+def test_a_copy_of_a_frozen_server_has_all_that_was_acknowledged(
+    tmp_path: Path,
+) -> None:
+    planned: list[str] = []
+    over: list[str] = []
+    changed = threading.Condition()
+
+    def write(url: str) -> None:
+        """Have one job run after the other, and plan one for later beside each."""
+        with Client(url, patience=0) as app:
+            while True:
+                try:
+                    later = app.schedule(NOTE, "1h")
+                    run = app.run(app.add(NOTE, delay=0)).wait("60s")
+                except (ServerAwayError, UnansweredError):
+                    return
+                with changed:
+                    planned.append(later)
+                    over.append(run.id)
+                    changed.notify_all()
+
+    def await_more(count: int) -> None:
+        with changed:
+            wanted = len(over) + count
+            assert changed.wait_for(lambda: len(over) >= wanted, timeout=60)
+
+    data, copy = tmp_path / "data", tmp_path / "copy"
+    with served(data, "--app", PROGRAM) as (process, url):
+        writers = [threading.Thread(target=write, args=(url,)) for _ in range(WRITERS)]
+        for writer in writers:
+            writer.start()
+        await_more(BEFORE_FREEZE)
+        process.send_signal(signal.SIGSTOP)
+        _, status = os.waitpid(process.pid, os.WUNTRACED)
+        assert os.WIFSTOPPED(status)
+        acknowledged, ended = list(planned), list(over)
+        shutil.copytree(data, copy)
+        process.send_signal(signal.SIGCONT)
+        await_more(AFTER_FREEZE)  # it goes on as if nothing had been
+        process.kill()
+        for writer in writers:
+            writer.join(60)
+            assert not writer.is_alive()
+    assert verify(FileSystem(str(copy))).faults == ()
+    with Scheduler(copy, create=False) as app:
+        for job_id in acknowledged:
+            assert app.run(job_id).get().state is RunState.PLANNED
+        for run_id in ended:
+            assert app.run(run_id).get().state is RunState.SUCCEEDED
+        assert not [found for found in app.check() if found.kind == "invariant"]
