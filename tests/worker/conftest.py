@@ -15,6 +15,7 @@ from timingwheel.server.serving import HttpServer
 @pytest.fixture
 def server() -> Iterator[HttpServer]:
     program.doors.clear()
+    program.asked_by.clear()
     with HttpServer(Scheduler(":memory:"), port=0) as made:
         yield made
 

@@ -6,12 +6,14 @@ import asyncio
 import threading
 
 from tests.engine.stage import PATIENCE_S, Door
-from timingwheel.scheduler.context import Context
+from timingwheel.scheduler.context import Cancelled, Context
 from timingwheel.scheduler.retrying import Retry
 from timingwheel.scheduler.scheduler import Scheduler
 
 app = Scheduler("never-opened")
 doors: dict[str, Door] = {}
+asked_by: list[str] = []
+"""What `asked` was ended by."""
 
 
 def door(name: str) -> Door:
@@ -74,9 +76,13 @@ def asked(ctx: Context, name: str) -> None:
     tick = threading.Event()
     if name in doors:  # another process has none
         doors[name].reached.set()
-    for _ in range(round(PATIENCE_S / 0.01)):
-        ctx.heartbeat()
-        tick.wait(0.01)
+    try:
+        for _ in range(round(PATIENCE_S / 0.01)):
+            ctx.heartbeat()
+            tick.wait(0.01)
+    except Cancelled as error:
+        asked_by.append(type(error).__name__)
+        raise
     raise AssertionError("nobody asked")
 
 

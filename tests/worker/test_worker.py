@@ -132,6 +132,7 @@ def test_a_cancel_reaches_the_handler(app: Client, server: HttpServer) -> None:
         door.await_somebody()
         assert app.cancel(ref, running="signal") is CancelResult.REQUESTED
         assert app.run(ref).wait("30s").state is RunState.CANCELLED
+    assert program.asked_by == ["Cancelled"]
 
 
 def test_it_starts_no_more_than_it_has_slots(app: Client, server: HttpServer) -> None:
@@ -217,7 +218,23 @@ def test_who_has_lost_a_run_is_told_so(app: Client, server: HttpServer) -> None:
         door.await_somebody()
         httpx.delete(f"{server.url}{API_PATH}/workers/{worker.id}")
         assert run.wait("30s").state is RunState.FAILED
+        until(lambda: program.asked_by == ["LeaseLost"])
         until(lambda: worker.snapshot_metrics().lease_losses == 1)
+
+
+def test_who_cannot_reach_the_server_for_too_long_has_lost_its_runs() -> None:
+    """Its leases have run out by then: the server, if it lives, gives them away."""
+    door = program.door("on")
+    program.asked_by.clear()
+    server = HttpServer(Scheduler(":memory:"), port=0).start()
+    with Worker(server.url, TASKS, ttl="1s") as worker:
+        with Client(server.url) as app:
+            app.add(NamedTask("asked").call(name="on"), delay=0)
+            door.await_somebody()
+        server.stop()
+        assert worker.id is not None
+        until(lambda: program.asked_by == ["LeaseLost"])
+        assert worker.id is None
 
 
 def test_a_server_that_is_away_is_waited_for(
@@ -237,7 +254,9 @@ def test_a_server_that_is_away_is_waited_for(
         assert app.run(ref).result("30s") == "hello ada"
 
 
-def test_an_end_is_told_until_the_server_has_heard(tmp_path: Any) -> None:
+def test_an_end_is_told_until_the_server_has_heard(
+    tmp_path: Any, caplog: pytest.LogCaptureFixture
+) -> None:
     """The handler ends while no server is there; the next life of it hears of that."""
     door = program.door("on")
     data = tmp_path / "data"
@@ -249,6 +268,7 @@ def test_an_end_is_told_until_the_server_has_heard(tmp_path: Any) -> None:
         door.await_somebody()
         server.stop()
         door.open()
+        until(lambda: "ends are told again" in caplog.text)
         with HttpServer(Scheduler(data), port=port):
             # What it had is lost with the server: late, and refused, but told.
             assert app.run(ref).wait("30s").state is RunState.LOST
