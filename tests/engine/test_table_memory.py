@@ -21,6 +21,10 @@ from wal.frame import encode_records
 pytestmark = needs_the_compiled_table
 
 SLACK_BYTES = 3 << 16
+BLOCK_ROWS = 4_096
+"""Rows are allocated so many at a time."""
+INDEX_DOMAIN = 0x7457
+"""What tracemalloc knows the pages of an index by."""
 
 
 def insert(table: TimerTable, timer_id: int, payload: bytes) -> None:
@@ -40,8 +44,51 @@ def test_a_row_takes_few_bytes_and_no_object(bytes_held: Callable[[], int]) -> N
     table, payload = CompiledTable(), bytes(100)
     for timer_id in range(1, 20_001):
         insert(table, timer_id, payload)
-    # 48 for the row and room for half as many rows, 104 in the arena, up to 8 to find it.
-    assert bytes_held() <= 20_000 * (48 * 1.5 + 104 + 8) + SLACK_BYTES
+    # 48 for the row, 104 in the arena, up to 8 to find it and 6 in the former index.
+    rows_bytes = (20_000 + BLOCK_ROWS) * 48
+    assert bytes_held() <= rows_bytes + 20_000 * (104 + 8 + 6) + SLACK_BYTES
+
+
+def index_count() -> int:
+    """Return how many indexes there are in this process; one that grows has two."""
+    return sum(
+        trace.domain == INDEX_DOMAIN for trace in tracemalloc.take_snapshot().traces
+    )
+
+
+@pytest.mark.usefixtures("bytes_held")
+@pytest.mark.parametrize("change", ["insert", "insert_record", "run", "remove", "many"])
+def test_an_index_that_grows_moves_a_piece_with_each_change(change: str) -> None:
+    """The old one stays for long after the new one has come, and not for ever."""
+    table, last = CompiledTable(), 0
+    while last < 4_000 or index_count() < 2:
+        for timer_id in range(last + 1, last + 101):
+            insert(table, timer_id, b"")
+        last += 100
+        assert last < 10_000, "no index was seen to grow"
+    record = timer_scheduled(0, 1, b"")
+    run = encode_records([record] * 50)
+    changed = 0
+    while index_count() == 2:
+        ids = range(changed + 1, changed + 51)
+        new_ids = range(last + changed + 1, last + changed + 51)
+        if change == "run":
+            table.insert_scheduled(new_ids[0], run, at=0, known_lsn=0)
+        elif change == "many":
+            table.remove_many(ids, last_lsn=9)
+        elif change == "remove":
+            for timer_id in ids:
+                table.remove(timer_id)
+        else:
+            for timer_id in new_ids:
+                if change == "insert":
+                    insert(table, timer_id, b"")
+                else:
+                    table.insert_record(timer_id, record)
+        changed += 50
+        table.check()
+        assert changed <= last // 5, "too slow: the new one could be full before"
+    assert changed >= last // 30, "it moved in one go, or nearly"
 
 
 @pytest.mark.parametrize("sizes", [(100,), (1, 60, 3_000), (16_000, 17_000, 90_000)])
@@ -64,7 +111,7 @@ def test_payloads_hold_at_most_twice_what_lives_of_them(
         table.check()
     del live[:]
     # Rows and index stay for those to come; of the arena two chunks do.
-    rows_bytes = table.slot_count * (48 * 1.5 + 8)
+    rows_bytes = (table.slot_count + BLOCK_ROWS) * 48 + table.slot_count * (8 + 6)
     assert len(table) == 0
     assert bytes_held() <= rows_bytes + SLACK_BYTES + sum(sizes) + 50_000
 
