@@ -75,6 +75,105 @@ def test_what_the_lane_does_is_what_the_general_way_does(
     assert left[0] == left[1]
 
 
+def test_a_change_by_the_lane_is_what_the_general_way_makes_of_it(
+    make_lane: MakeLane, clock: CountingClock, rng: random.Random
+) -> None:
+    """Timers that wait, have fired, follow the wall clock, are gone or never were."""
+    disks = MemoryFileSystem(), MemoryFileSystem()
+    general, quick = (opened(disk, clock) for disk in disks)
+    lane = make_lane(quick.core)
+    ids: list[int] = []
+    went = 0
+    for _ in range(400):
+        if rng.random() < 0.5:
+            delay, is_wall = rng.random() * 9, rng.random() < 0.2
+            at_ns = clock.wall_ns() + rng.randrange(-SECOND_NS, 9 * SECOND_NS)
+            for timers in (general, quick):
+                if is_wall:
+                    timer_id, _ = timers.schedule_at(at_ns, b"wall")
+                else:
+                    timer_id, _ = timers.schedule(delay, b"p")
+            ids.append(timer_id)
+        else:
+            some_id = rng.choice([10**9, *ids])
+            if rng.random() < 0.5:
+                expected = general.cancel(some_id)
+                lsn = lane.cancel(some_id)
+                if not lsn:
+                    assert quick.cancel(some_id) == expected
+            else:
+                delay = rng.choice([0, rng.random() * 9])
+                expected = general.reschedule(some_id, delay)
+                lsn = lane.reschedule(some_id, delay)
+                if not lsn:
+                    assert quick.reschedule(some_id, delay) == expected
+            if lsn:
+                went += 1
+                assert expected == (True, lsn)
+                assert quick.core.applied_lsn == lsn
+        if rng.random() < 0.2:
+            clock.advance(rng.random())
+            due = general.core.step(9).timers
+            assert quick.core.step(9).timers == due
+            for timer_id in due[::2]:
+                assert general.begin(timer_id) == quick.begin(timer_id)
+    assert went > 20, "the lane refused nearly all"
+    assert quick.first(999) == general.first(999)
+    for timers in (general, quick):
+        timers.core.commit(timers.core.log.appended_lsn)
+        timers.core.check()
+    left = [written(disk.crashed("none"), clock) for disk in disks]
+    assert left[0] == left[1]
+
+
+@pytest.mark.parametrize(
+    "timer_id", [0, -1, 2, 3, 4, 2**70, -(2**70), True, 1.0, "1", None]
+)
+def test_what_does_not_wait_in_the_wheel_is_not_changed_by_the_lane(
+    make_lane: MakeLane, clock: CountingClock, timer_id: Any
+) -> None:
+    timers = Timers(VolatileLog(), clock, may_wait=True)
+    lane, core = make_lane(timers.core), timers.core
+    for delay in (5, 0, 0):
+        timers.schedule(delay, b"")
+    timers.schedule_at(clock.wall_ns() + SECOND_NS, b"")
+    clock.advance(0.01)
+    assert core.step(9).timers == [2, 3]
+    before = core.log.appended_lsn
+    assert lane.cancel(timer_id) == 0
+    assert lane.reschedule(timer_id, 9) == 0
+    assert core.log.appended_lsn == before
+    core.check()
+
+
+def test_a_timer_that_goes_ahead_or_is_held_is_not_changed_by_the_lane(
+    make_lane: MakeLane, clock: CountingClock
+) -> None:
+    timers = Timers(VolatileLog(), clock, may_wait=True)
+    lane, core = make_lane(timers.core), timers.core
+    ids = [timers.schedule(0, b"")[0] for _ in range(2)]
+    clock.advance(0.01)
+    now = core.now()
+    taken, armed = core.state.take_due(now, 9)
+    core.state.put_back(taken[:1], armed, now)
+    core.state.hold(taken[1])
+    assert [lane.cancel(timer_id) for timer_id in ids] == [0, 0]
+    assert [lane.reschedule(timer_id, 1) for timer_id in ids] == [0, 0]
+    core.check()
+
+
+@pytest.mark.parametrize("delay", [-1, math.nan, DELAY_MAX_S, 1 << 70, True, "1"])
+def test_an_unusual_delay_reschedules_nothing(
+    make_lane: MakeLane, clock: CountingClock, delay: Any
+) -> None:
+    timers = Timers(VolatileLog(), clock, may_wait=True)
+    lane = make_lane(timers.core)
+    assert lane.schedule(5, b"") == 1
+    assert lane.reschedule(1, delay) == 0
+    assert timers.core.log.appended_lsn == 1
+    assert lane.reschedule(1, 7) == 2
+
+
 @pytest.mark.parametrize(
     ("delay", "payload"),
     [
@@ -132,16 +231,23 @@ def test_who_has_to_wait_or_is_refused_goes_the_general_way(
     disk = MemoryFileSystem()
     timers = opened(disk, clock)
     lane, core = make_lane(timers.core), timers.core
+    first, _ = timers.schedule(9, b"")
     with core.lock:
         assert (lane.schedule(1, b""), lane.schedule_many([1], [b""])) == (0, 0)
-    many = fill_up(core, disk)
+        assert (lane.cancel(first), lane.reschedule(first, 1)) == (0, 0)
+    many = fill_up(core, disk) + 1
     assert lane.schedule(1, bytes(9_999)) == 0
     assert lane.schedule_many([1] * 99, [bytes(999)] * 99) == 0
+    assert not core.lock.locked()
+    assert len(timers) == many
+    assert lane.reschedule(first, 9) == 0
+    assert lane.cancel(first) == 0
     assert not core.lock.locked()
     assert len(timers) == many
     disk.capacity_bytes = None
     core.close()
     assert (lane.schedule(1, b""), lane.schedule_many([1], [b""])) == (0, 0)
+    assert (lane.cancel(first), lane.reschedule(first, 1)) == (0, 0)
     assert not core.lock.locked()
 
 
@@ -163,10 +269,13 @@ def test_the_tick_thread_is_woken_for_an_earlier_timer_alone(
         core.wake_at_ns = wake_at_ns
         assert lane.schedule(50, b"")
         assert (core.wake_at_ns == due_ns) == is_woken
+        core.wake_at_ns = wake_at_ns
+        assert lane.reschedule(1, 50)
+        assert (core.wake_at_ns == due_ns) == is_woken
 
 
 @needs_the_compiled_lane
-@pytest.mark.parametrize("name", ["schedule", "schedule_many"])
+@pytest.mark.parametrize("name", ["schedule", "schedule_many", "reschedule", "cancel"])
 def test_a_method_takes_the_same_arguments_on_both_bodies(name: str) -> None:
     plain, compiled = (
         [*inspect.signature(getattr(body, name)).parameters]

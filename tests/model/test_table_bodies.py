@@ -123,6 +123,7 @@ class BothBodies:
             self.same(name, slot)
         for name in ("timer_id", "last_lsn", "deadline_ns"):
             self.same(name, slot)
+        self.same("waiting_handle", slot, self.rng.randrange(2))
         self.same("count_handles", self.rng.choice((-4, 7)))
 
     def batch(self) -> None:

@@ -24,7 +24,7 @@ from timingwheel.engine.arguments import (
     PAYLOAD_BYTES_MAX,
 )
 from timingwheel.engine.lane import DELAY_MAX_S
-from timingwheel.engine.records import SCHEDULED, Base, Kind
+from timingwheel.engine.records import ID_ONLY, RESCHEDULED, SCHEDULED, Base, Kind
 from timingwheel.engine.timeline import TICK_BITS
 from wal.errors import WalError
 from wal.frame import RECORD_OVERHEAD_BYTES
@@ -57,6 +57,10 @@ cdef enum:
     HEAD_BYTES = 14  # of a TimerScheduled record in a group's body, before its payload
     SCHEDULED_BYTES = HEAD_BYTES - SIZE_BYTES  # drawn in records.py
     SCHEDULED_KIND = 1
+    RESCHEDULED_BYTES = 22
+    RESCHEDULED_KIND = 2
+    CANCELLED_BYTES = 9
+    CANCELLED_KIND = 4
     ELAPSED = 0
     TICK = 16
     NS = 1_000_000_000
@@ -67,11 +71,15 @@ cdef Py_ssize_t TIMERS_MAX = BATCH_TIMERS_MAX
 cdef Py_ssize_t BYTES_MAX = BATCH_BYTES_MAX
 assert (RECORD_OVERHEAD_BYTES, SCHEDULED.size) == (SIZE_BYTES, SCHEDULED_BYTES)
 assert (Kind.TIMER_SCHEDULED, Base.ELAPSED) == (SCHEDULED_KIND, ELAPSED)
+assert (RESCHEDULED.size, ID_ONLY.size) == (RESCHEDULED_BYTES, CANCELLED_BYTES)
+assert (Kind.TIMER_RESCHEDULED, Kind.TIMER_CANCELLED) == (
+    RESCHEDULED_KIND, CANCELLED_KIND
+)
 assert TICK_BITS == TICK
 
 
 cdef class Lane:
-    """Makes timers on elapsed time, quickly.
+    """Makes, moves and cancels timers on elapsed time, quickly.
 
     The compiled body of timingwheel.engine.lane.Lane, which describes its methods.
     """
@@ -104,14 +112,13 @@ cdef class Lane:
         deadline_ns = now_ns + delay_ns
         body = PyBytes_FromStringAndSize(NULL, HEAD_BYTES + size)
         _write(PyBytes_AS_STRING(body), deadline_ns, PyBytes_AS_STRING(payload), size)
-        # Rounded up, in a way that cannot overflow.
-        tick = (deadline_ns >> TICK) + ((deadline_ns & ((1 << TICK) - 1)) != 0)
+        tick = _tick_of(deadline_ns)
         core = self.core
         lock = core.lock
         if not lock.acquire(False):
             return 0
         try:
-            timer_id = self._append(body, 1)
+            timer_id = self._append(body, 1, False)
             if timer_id is not None:
                 slot = self.table.insert_record(timer_id, body, SIZE_BYTES)
                 self.table.set_handle(slot, self.wheel.insert(tick, timer_id))
@@ -136,7 +143,7 @@ cdef class Lane:
         if not lock.acquire(False):
             return 0
         try:
-            first = self._append(body, count)
+            first = self._append(body, count, False)
             if first is not None:
                 core.state.apply_group(first, body)
                 core.applied_lsn = first + count - 1
@@ -145,11 +152,96 @@ cdef class Lane:
             core.release()
         return 0
 
-    cdef object _append(self, body, count):
+    def reschedule(self, timer_id, delay):
+        """Give a timer a new delay; return an LSN, or 0 for the general way."""
+        cdef int64_t delay_ns = _delay_ns(delay)
+        cdef int64_t now_ns, deadline_ns, tick
+        cdef char* out
+        if delay_ns < 0 or type(timer_id) is not int:
+            return 0
+        now_ns = self.ahead_ns + <int64_t> self.monotonic_ns()
+        if delay_ns > INT64_MAX - now_ns:
+            return 0
+        deadline_ns = now_ns + delay_ns
+        tick = _tick_of(deadline_ns)
+        core, table = self.core, self.table
+        lock = core.lock
+        if not lock.acquire(False):
+            return 0
+        try:
+            slot = table.slot(timer_id)
+            if slot is None:
+                return 0
+            handle = table.waiting_handle(slot, ELAPSED)
+            if <int64_t> handle < 0:
+                return 0
+            attempt = table.attempt(slot)
+            body = PyBytes_FromStringAndSize(NULL, SIZE_BYTES + RESCHEDULED_BYTES)
+            out = PyBytes_AS_STRING(body)
+            lane_put32(out, RESCHEDULED_BYTES)
+            out[SIZE_BYTES], out[SIZE_BYTES + 1] = RESCHEDULED_KIND, ELAPSED
+            lane_put32(out + SIZE_BYTES + 2, <uint32_t> attempt)
+            lane_put64(out + SIZE_BYTES + 6, <uint64_t> timer_id)
+            lane_put64(out + SIZE_BYTES + 14, <uint64_t> deadline_ns)
+            lsn = self._append(body, 1, True)
+            if lsn is None:
+                return 0
+            self.wheel.cancel(handle)
+            table.reschedule(
+                slot,
+                last_lsn=lsn,
+                deadline_ns=deadline_ns,
+                base=ELAPSED,
+                attempt=attempt,
+            )
+            table.set_handle(slot, self.wheel.insert(tick, timer_id))
+            core.applied_lsn = lsn
+            self._wake(core, tick)
+            return lsn
+        finally:
+            core.release()
+
+    def cancel(self, timer_id):
+        """Remove a timer that waits; return an LSN, or 0 for the general way."""
+        cdef char* out
+        if type(timer_id) is not int:
+            return 0
+        core, table = self.core, self.table
+        lock = core.lock
+        if not lock.acquire(False):
+            return 0
+        try:
+            slot = table.slot(timer_id)
+            if slot is None:
+                return 0
+            handle = table.waiting_handle(slot, ELAPSED)
+            if <int64_t> handle < 0:
+                return 0
+            body = PyBytes_FromStringAndSize(NULL, SIZE_BYTES + CANCELLED_BYTES)
+            out = PyBytes_AS_STRING(body)
+            lane_put32(out, CANCELLED_BYTES)
+            out[SIZE_BYTES] = CANCELLED_KIND
+            lane_put64(out + SIZE_BYTES + 1, <uint64_t> timer_id)
+            lsn = self._append(body, 1, True)
+            if lsn is None:
+                return 0
+            self.wheel.cancel(handle)
+            table.remove(timer_id)
+            core.applied_lsn = lsn
+            return lsn
+        finally:
+            if core.letting_pass:
+                core.release()
+            else:
+                lock.release()
+
+    cdef object _append(self, body, count, bint urgent):
         """Append under the lock; None if the general way has to be gone."""
-        if self.core.closed is not None or self.log.congested:
+        if self.core.closed is not None or (not urgent and self.log.congested):
             return None
         try:
+            if urgent:
+                return self.log.append_group(body, count, urgent=True)
             return self.log.append_group(body, count)
         except WalError:
             return None
@@ -211,6 +303,11 @@ cdef inline int64_t _delay_ns(delay) except? -2:
         if not overflow and 0 <= whole <= DELAY_MAX:
             return whole * NS
     return -1
+
+
+cdef inline int64_t _tick_of(int64_t deadline_ns) noexcept:
+    """Return the tick of a deadline, rounded up, in a way that cannot overflow."""
+    return (deadline_ns >> TICK) + ((deadline_ns & ((1 << TICK) - 1)) != 0)
 
 
 cdef inline void _write(

@@ -344,6 +344,13 @@ cdef class TimerTable:
         """Return a row's wheel handle, NO_HANDLE if it is in no wheel."""
         return self._row(slot).handle
 
+    def waiting_handle(self, int64_t slot, uint8_t base):
+        """Return the handle of a row that waits on a base, NO_HANDLE of any other."""
+        cdef TimerRow* row = self._row(slot)
+        if row.state != STATE_WAITING or row.base != base:
+            return HANDLE_NONE
+        return row.handle
+
     def set_handle(self, int64_t slot, int64_t handle):
         """Note where in a wheel a row is."""
         self._row(slot).handle = handle

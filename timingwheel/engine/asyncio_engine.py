@@ -189,10 +189,16 @@ class AsyncTimerEngine:
     async def reschedule(self, timer_id: int, delay: float) -> bool:
         """Give a timer a new delay from now. As TimerEngine.reschedule."""
         self._require_open()
+        if lsn := self._timers.lane.reschedule(timer_id, delay):
+            await self._commits.wait(lsn)
+            return True
         return await self._request(lambda timers: timers.reschedule(timer_id, delay))
 
     async def cancel(self, timer_id: int) -> bool:
         """Remove a timer before its handler starts. As TimerEngine.cancel."""
+        if lsn := self._timers.lane.cancel(timer_id):
+            await self._commits.wait(lsn)
+            return True
         try:
             return await self._request(lambda timers: timers.cancel(timer_id))
         except EngineClosedError:

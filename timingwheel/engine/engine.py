@@ -241,7 +241,10 @@ class TimerEngine:
             has started.
         """
         self._require_open()
-        done, lsn = self._timers.reschedule(timer_id, delay)
+        lsn = self._lane.reschedule(timer_id, delay)
+        done = lsn > 0
+        if not done:
+            done, lsn = self._timers.reschedule(timer_id, delay)
         self._core.commit(lsn)
         return done
 
@@ -255,12 +258,15 @@ class TimerEngine:
         Raises:
             DiskFullError: not even the reserve has room; nothing was changed.
         """
-        try:
-            done, lsn = self._timers.cancel(timer_id)
-        except EngineClosedError:
-            if not self._closing:
-                raise  # a fork must not take its parent's timer for cancelled
-            return False
+        lsn = self._lane.cancel(timer_id)
+        done = lsn > 0
+        if not done:
+            try:
+                done, lsn = self._timers.cancel(timer_id)
+            except EngineClosedError:
+                if not self._closing:
+                    raise  # a fork must not take its parent's timer for cancelled
+                return False
         self._core.commit(lsn)
         return done
 

@@ -1,9 +1,10 @@
-"""The short way of a request that makes timers: straight through, or not at all.
+"""The short way of a request: straight through, or not at all.
 
 `Timers` decides, `EngineCore` appends and applies, each for every kind of request and with
-an error for all that can be wrong. A timer that is made takes nearly always the same way
-through all of that, and makes up most of what an engine is asked. The lane goes this way
-in one call: check the arguments, take the lock, append, put row and wheel entry, release.
+an error for all that can be wrong. A timer that is made, or changed while it waits, takes
+nearly always the same way through all of that, and this is most of what an engine is
+asked. The lane goes this way in one call: check the arguments, take the lock, append,
+change row and wheel entry, release.
 Where anything is out of the ordinary it returns 0, having changed nothing; then the caller
 goes the general way, which knows what to do or to raise.
 
@@ -28,8 +29,11 @@ from timingwheel.engine.records import (
     Base,
     Kind,
     TimerId,
+    timer_cancelled,
+    timer_rescheduled,
     timer_scheduled,
 )
+from timingwheel.engine.table import NO_HANDLE
 from timingwheel.engine.timeline import tick_of_deadline
 from wal.bodies import encode_records
 from wal.errors import WalError
@@ -47,7 +51,7 @@ NONE: Final = TimerId(0)
 
 
 class Lane:
-    """Makes timers on elapsed time, quickly. Thread-safe.
+    """Makes, moves and cancels timers on elapsed time, quickly. Thread-safe.
 
     Args:
         core: recovered; whose timers.
@@ -114,13 +118,91 @@ class Lane:
             core.release()
         return first
 
-    def _append(self, body: bytes, count: int) -> int:
-        """Append under the lock; 0 if the general way has to be gone."""
-        log = self._log
-        if self._core.closed is not None or log.congested:
+    def reschedule(self, timer_id: int, delay: float) -> int:
+        """Give a timer that waits a new delay from now, as `Timers.reschedule` does.
+
+        Returns:
+            The LSN that the reply, True, waits for; 0, with nothing changed, where the
+            general way has to be gone.
+        """
+        delay_ns = _delay_ns(delay)
+        deadline_ns = self._core.elapsed_ns() + delay_ns
+        if delay_ns < 0 or deadline_ns > DEADLINE_MAX_NS or type(timer_id) is not int:
+            return 0
+        core = self._core
+        table = self._table
+        if not core.lock.acquire(blocking=False):
             return 0
         try:
-            return log.append_group(body, count)
+            slot, handle = self._waiting(timer_id)
+            if handle < 0:
+                return 0
+            attempt = table.attempt(slot)
+            event = timer_rescheduled(
+                timer_id, base=Base.ELAPSED, deadline_ns=deadline_ns, attempt=attempt
+            )
+            lsn = self._append(encode_records([event]), 1, urgent=True)
+            if lsn:
+                self._wheel.cancel(handle)
+                table.reschedule(
+                    slot,
+                    last_lsn=lsn,
+                    deadline_ns=deadline_ns,
+                    base=Base.ELAPSED,
+                    attempt=attempt,
+                )
+                tick = tick_of_deadline(deadline_ns)
+                table.set_handle(slot, self._wheel.insert(tick, timer_id))
+                core.applied_lsn = lsn
+                core.wake_if_earlier(self._timeline.tick_due_ns(Base.ELAPSED, tick))
+        finally:
+            core.release()
+        return lsn
+
+    def cancel(self, timer_id: int) -> int:
+        """Remove a timer that waits, as `Timers.cancel` does.
+
+        Returns:
+            The LSN that the reply, True, waits for; 0, with nothing changed, where the
+            general way has to be gone.
+        """
+        core = self._core
+        if type(timer_id) is not int or not core.lock.acquire(blocking=False):
+            return 0
+        try:
+            _, handle = self._waiting(timer_id)
+            if handle < 0:
+                return 0
+            body = encode_records([timer_cancelled(timer_id)])
+            lsn = self._append(body, 1, urgent=True)
+            if lsn:
+                self._wheel.cancel(handle)
+                self._table.remove(timer_id)
+                core.applied_lsn = lsn
+        finally:
+            core.release()
+        return lsn
+
+    def _waiting(self, timer_id: int) -> tuple[int, int]:
+        """Return slot and handle of a timer that is in the elapsed wheel.
+
+        All other handles are below 0: of what is on wall time, has fired, or is held.
+        """
+        slot = self._table.slot(timer_id)
+        if slot is None:
+            return 0, NO_HANDLE
+        return slot, self._table.waiting_handle(slot, Base.ELAPSED)
+
+    def _append(self, body: bytes, count: int, *, urgent: bool = False) -> int:
+        """Append under the lock; 0 if the general way has to be gone.
+
+        Only what adds work (`urgent=False`) must wait while too much is un-synced.
+        """
+        log = self._log
+        if self._core.closed is not None or (not urgent and log.congested):
+            return 0
+        try:
+            return log.append_group(body, count, urgent=urgent)
         except WalError:
             return 0
 

@@ -215,6 +215,12 @@ class TimerTable:
         """Return a row's wheel handle, NO_HANDLE if it is in no wheel."""
         return self._handle[slot]
 
+    def waiting_handle(self, slot: int, base: int) -> int:
+        """Return the handle of a row that waits on a base, NO_HANDLE of any other."""
+        if self._state[slot] != State.WAITING or self._base[slot] != base:
+            return NO_HANDLE
+        return self._handle[slot]
+
     def set_handle(self, slot: int, handle: int) -> None:
         """Note where in a wheel a row is."""
         self._handle[slot] = handle

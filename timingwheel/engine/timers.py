@@ -88,7 +88,7 @@ class Timers:
         (Under the core's lock, workers and the tick thread would hand it to and fro.)"""
         self.core = EngineCore(log, self, clock)
         self.lane = Lane(self.core)
-        """The short way of `schedule` and `schedule_many`: try it first."""
+        """The short way of all requests but `schedule_at`: try it first."""
         self._submit = self.core.submit if may_wait else self.core.submit_now
 
     # -- requests: each returns its result and the LSN that the reply waits for ----------
