@@ -4,8 +4,8 @@ Each figure is ours alone, beside the disk's own: what a peer needs for as many 
 figures at a tenth of them. Memory is that of a child process that did nothing else.
 
 *Snapshot under load*: one caller goes on making timers while a snapshot of all is written:
-one that the engine writes by itself, throttled, and one that `snapshot()` writes as fast as
-it can. The longest hold is the processor time that any thread kept the engine's lock for in
+one that the engine writes by itself, throttled, and one that `snapshot()` writes, which
+gives way to commits alone. The longest hold is the processor time that any thread kept the engine's lock for in
 one go; a wait for the processor is not the engine's.
 """
 
@@ -287,9 +287,8 @@ def _measure_snapshot(group: str, store: Path, seconds: float) -> list[Row]:
         snapshotter = engine._snapshotter
         assert snapshotter is not None
         # What the engine's thread does by itself, and what `snapshot()` does.
-        own = partial(snapshotter._write, throttled=True)
         for when, write in (
-            ("during its own snapshot", own),
+            ("during its own snapshot", snapshotter.write_throttled),
             ("during snapshot()", engine.snapshot),
         ):
             rows += _measure_beside(group, when, engine, write)

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from tests.engine.stage import PATIENCE_S, SMALL, CountingClock, Door
-from timingwheel.engine.snapshotter import Snapshotter
+from timingwheel.engine.snapshotter import GIVE_WAY_SECONDS, GiveWay, Snapshotter
 from timingwheel.engine.timers import Timers
 from wal.filesystem import Handle
 from wal.log import Log
@@ -248,6 +248,21 @@ def test_callers_and_the_thread_write_one_at_a_time(
     caller.join(PATIENCE_S)
     assert happened(snap_disk.named)
     assert happened(snap_disk.named)
+
+
+def test_one_that_somebody_waits_for_gives_way_once_a_block_to_commits_alone(
+    make: MakeStage,
+) -> None:
+    stage, waits = make(), list[float]()
+    stage.grow(9_000)
+    give_way = GiveWay(stage.log, waits.append)
+    give_way()
+    assert waits == []
+    for _ in range(3):
+        stage.grow(5_000)
+        give_way()
+        give_way()
+    assert waits == [GIVE_WAY_SECONDS] * 3
 
 
 def test_the_engine_goes_on_while_one_is_written(
