@@ -97,7 +97,7 @@ def test_a_change_is_made_only_to_the_revision_that_was_read(
         ({"task": NOTE, "delay": 1, "args": {"wat": 1}}, "args"),
         ({"task": NOTE, "cron": "61 * * * *", "args": {"what": "x"}}, "cron"),
         ({"task": "a:b", "at": "2030-01-01T00:00:00"}, "at"),
-        ({"task": "a:b", "delay": 1, "retry": {"attempts": 0}}, "attempts"),
+        ({"task": "a:b", "delay": 1, "retry": {"attempts": 0}}, "retry.attempts"),
         ({"task": "a:b", "delay": 1, "tags": {"a": 1}}, "tags[...]"),
         ({"task": "a:b", "delay": 1, "priority": 1.5}, "priority"),
     ],
@@ -212,3 +212,137 @@ def test_an_exact_path_goes_before_a_name() -> None:
 def test_health_and_readiness(server: HttpServer) -> None:
     assert httpx.get(f"{server.url}/health").json() == {"status": "ok"}
     assert httpx.get(f"{server.url}/ready").json() == {"status": "ok"}
+
+
+def test_a_body_that_misfits_before_it_stops_being_json_is_refused(
+    http: httpx.Client,
+) -> None:
+    headers = {"content-type": "application/json"}
+    for body in (b"1\xe9B", b"[}", b'{"task": 1, '):
+        assert problem(http.post("/jobs", content=body, headers=headers))["status"] in {
+            400,
+            422,
+        }
+    refused = http.post("/jobs", content=b"1\xe9", headers=headers)
+    assert problem(refused)["code"] == "no-json"
+
+
+def test_a_method_that_a_path_has_not_is_refused_with_those_that_it_has(
+    http: httpx.Client,
+) -> None:
+    for method in ("PUT", "TRACE", "OPTIONS"):
+        refused = http.request(method, "/jobs")
+        assert problem(refused)["code"] == "no-such-method"
+        assert refused.headers["allow"] == "GET, POST"
+
+
+def test_what_the_path_names_is_not_found_and_what_a_body_mentions_is_misfit(
+    http: httpx.Client,
+) -> None:
+    calendar = http.get("/calendars/none")
+    assert (calendar.status_code, problem(calendar)["field"]) == (404, "calendar")
+    body = {"task": NOTE, "args": {"what": "x"}, "cron": "@daily", "calendar": "none"}
+    mention = http.post("/jobs", json=body)
+    assert (mention.status_code, problem(mention)["field"]) == (422, "calendar")
+    run = http.get("/runs/nope")
+    assert (run.status_code, problem(run)["field"]) == (404, "run")
+    after = {"task": NOTE, "args": {"what": "x"}, "after": "nope"}
+    waits = http.post("/jobs", json=after)
+    assert (waits.status_code, problem(waits)["field"]) == (422, "after")
+    many = http.get(f"/jobs/{added(http, cron='@daily')}/only-run")
+    assert (many.status_code, problem(many)["field"]) == (422, "job")
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "body", "field"),
+    [
+        ("POST", "/jobs", {"task": "", "delay": 1}, "task"),
+        ("POST", "/jobs", {"task": NOTE, "args": {"what": "x"}}, "body"),
+        ("POST", "/jobs", {"task": "a:b", "after": {"jobs": []}}, "after.jobs"),
+        ("POST", "/jobs", {"task": "a:b", "args": {"a": "x" * 1_100_000}}, "args"),
+        ("PATCH", "/jobs/n", {}, "body"),
+        ("POST", "/jobs/n/pause", {"duration": "soon"}, "duration"),
+        ("POST", "/tasks/rebind", {"old": "a:b", "new": "c:d"}, "new"),
+        ("PATCH", "/calendars/h", {"exclude": ["0530-07-30"]}, "exclude"),
+    ],
+)
+def test_a_refusal_names_the_field_of_its_request(
+    http: httpx.Client, method: str, path: str, body: Any, field: str
+) -> None:
+    added(http, cron="@daily", name="n")
+    refused = http.request(method, path, json=body)
+    assert (refused.status_code in {413, 422}, problem(refused)["field"]) == (
+        True,
+        field,
+    )
+
+
+def test_a_day_that_cannot_be_excluded_leaves_the_calendar_as_it_was(
+    http: httpx.Client,
+) -> None:
+    http.put("/calendars/h", json={"dates": ["2030-01-01"]})
+    change = {"include": ["2030-01-01"], "exclude": ["0530-07-30"]}
+    assert http.patch("/calendars/h", json=change).status_code == 422
+    assert http.get("/calendars/h").json()["dates"] == ["2030-01-01"]
+
+
+@pytest.mark.parametrize(
+    ("body", "field"),
+    [
+        ({"task": "a:b", "delay": 1, "version": 10**30}, "version"),
+        ({"task": "a:b", "delay": 1, "retry": 10**30}, "retry"),
+        ({"task": "a:b", "delay": 1, "retry": {"max_ns": 10**30}}, "retry.max_ns"),
+        (
+            {"task": "a:b", "delay": 1, "payload": {"body": "", "version": 10**30}},
+            "payload.version",
+        ),
+        (
+            {
+                "task": "a:b",
+                "trigger": {"when": {"type": "cron", "expression": "@daily"}}
+                | {"start_ns": 10**30},
+            },
+            "trigger.start_ns",
+        ),
+    ],
+)
+def test_a_number_beyond_63_bits_is_named(
+    http: httpx.Client, body: Any, field: str
+) -> None:
+    refused = http.post("/jobs", json=body)
+    assert (refused.status_code, problem(refused)["field"]) == (422, field)
+
+
+def test_an_argument_may_be_a_long_number_and_have_any_name(
+    http: httpx.Client,
+) -> None:
+    args = {"self": 10**30, "name": 1}
+    made = http.post("/jobs", json={"task": "a:b", "args": args, "delay": "1h"})
+    assert made.status_code == 201
+    assert http.get(f"/jobs/{made.json()['id']}").json()["args"] == args
+
+
+def test_moments_of_the_year_9999_are_bounds_like_others(http: httpx.Client) -> None:
+    added(http, cron="@daily", name="n")
+    for moment in ("9999-01-01T00:00:00Z", "0001-01-01T00:00:00Z"):
+        for path in ("/runs", "/dead", "/jobs/n/skips"):
+            found = http.get(path, params={"since": moment})
+            assert (found.status_code, found.json()["items"]) == (200, [])
+        assert http.get("/runs", params={"until": moment}).status_code == 200
+        why = http.get("/jobs/n/why", params={"nominal": moment})
+        assert (why.status_code, problem(why)["field"]) == (422, "nominal")
+    for path in ("/jobs/n/pause", "/queues/q/pause"):
+        refused = http.post(path, json={"until": "9999-01-01T00:00:00Z"})
+        assert (refused.status_code, problem(refused)["field"]) == (422, "until")
+
+
+def test_a_moment_in_a_query_is_no_number(http: httpx.Client) -> None:
+    for moment in ("0.5", "1700000000", "", "2030-01-01"):
+        refused = http.get("/runs", params={"since": moment})
+        assert (refused.status_code, problem(refused)["field"]) == (422, "since")
+
+
+def test_a_name_may_hold_the_end_of_a_line(http: httpx.Client) -> None:
+    job_id = added(http, cron="@daily", name="a\nb")
+    assert http.get("/jobs/a%0Ab").json()["id"] == job_id
+    assert problem(http.get("/jobs/a%0A"))["code"] == "unknown-job"

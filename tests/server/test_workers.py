@@ -21,6 +21,8 @@ from timingwheel.server.operations import API_PATH
 from timingwheel.server.serving import HttpServer
 
 SEND = NamedTask("mail:send")
+RUN = "00000000-0000-8000-8000-000000000002@5"
+END = {"run_id": RUN, "token": 1, "outcome": "ok"}
 
 
 @pytest.fixture
@@ -236,6 +238,18 @@ def test_what_a_worker_leaves_goes_to_another(app: Client, http: httpx.Client) -
         ("/workers/{id}/claims", {"tasks": [], "wait": 1e9}, "wait"),
         ("/workers/{id}/claims", {"tasks": [], "count": 0}, "count"),
         ("/workers/{id}/ends", {"ends": [{"run_id": "x"}]}, "ends[0].token"),
+        ("/workers/{id}/ends", {"ends": [END, END | {"run_id": ""}]}, "ends[1].run_id"),
+        ("/workers/{id}/ends", {"ends": [END | {"value": 10**30}]}, "ends[0].value"),
+        (
+            "/workers/{id}/ends",
+            {"ends": [END | {"started_ns": 10**30}]},
+            "ends[0].started_ns",
+        ),
+        (
+            "/workers/{id}/ends",
+            {"ends": [END | {"follow_ups": [{"task": "", "delay": 0}]}]},
+            "ends[0].follow_ups[0].task",
+        ),
     ],
 )
 def test_what_a_worker_cannot_mean_is_named(

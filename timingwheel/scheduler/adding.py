@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, cast
+from typing import Any, Final, cast
 
 from timingwheel.errors import ArgumentError
 from timingwheel.jobs.building import make_trigger
@@ -24,6 +24,8 @@ from timingwheel.scheduler.options import (
     require_known,
 )
 from timingwheel.scheduler.tasks import Call, NamedTask, Task
+
+VERSION_MAX: Final = 2**31 - 1
 
 
 def make_draft(call: object, options: AddOptions, *, argument: str = "call") -> Draft:
@@ -79,9 +81,13 @@ def checked_call(call: object, argument: str = "call") -> Call:
     """Return a call.
 
     Raises:
-        TaskError: it is anything else, such as a function or a task without arguments.
+        TaskError: it is anything else, such as a function or a task without arguments,
+            or its version is no number that can be stored.
     """
     if isinstance(call, Call):
+        version = call.payload.version
+        if type(version) is not int or not 1 <= version <= VERSION_MAX:
+            raise TaskError("version", version, f"pass 1 to {VERSION_MAX:,}")
         return call
     if isinstance(call, Task):
         fix = f"pass {call.name.rpartition(':')[2]}.call(...), with its arguments"

@@ -13,7 +13,7 @@ import msgspec
 from timingwheel.errors import ArgumentError
 from timingwheel.jobs.errors import UnknownJobError
 from timingwheel.jobs.model import Job, JobId, Run, RunId, parse_run_id, run_id
-from timingwheel.jobs.schedule import Schedule, instant_ns
+from timingwheel.jobs.schedule import HORIZON_NS, Schedule, instant_ns
 from timingwheel.jobs.scheduling import schedule_of
 from timingwheel.jobs.store import JobRef, JobStore, RunQuery
 from timingwheel.jobs.triggers import AfterJobs
@@ -98,9 +98,13 @@ class Desk:
         """Return the nominal time that a shown moment stands for; else the moment.
 
         Raises:
-            ArgumentError: it is no aware datetime.
+            ArgumentError: it is no aware datetime, or one that no job can have.
         """
         last_ns = instant_ns(moment, "nominal")
+        if not 0 <= last_ns <= HORIZON_NS:
+            raise ArgumentError(
+                "nominal", moment.isoformat(), "times lie between 1970 and 2262"
+            )
         first_ns = last_ns - SHOWN_NS
         for at_ns, _ in self.store.planned(job.id):
             if first_ns <= at_ns <= last_ns:

@@ -27,6 +27,7 @@ from timingwheel.jobs.model import (
     parse_run_id,
 )
 from timingwheel.jobs.store import CancelResult, JobStore, Running
+from timingwheel.scheduler.options import CAP_LIMIT_MAX
 from timingwheel.scheduler.pausing import make_pause
 from timingwheel.scheduler.policies import check_running
 from timingwheel.scheduler.watching import RunWatch, Tell
@@ -250,7 +251,9 @@ class QueueHandle:
         """
         queue = self.get()
         if limit is not msgspec.UNSET:
-            if limit is not None and (type(limit) is not int or limit < 1):
+            if limit is not None and (
+                type(limit) is not int or not 1 <= limit <= CAP_LIMIT_MAX
+            ):
                 raise ArgumentError(
                     "limit", limit, "pass runs at once, from 1; to stop it, pause it"
                 )

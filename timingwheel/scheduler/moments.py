@@ -10,7 +10,7 @@ from datetime import datetime
 from typing import Final
 
 from timingwheel.jobs.model import Pause
-from timingwheel.jobs.schedule import instant_datetime, instant_ns
+from timingwheel.jobs.schedule import HORIZON_NS, instant_datetime, instant_ns
 
 SHOWN_NS: Final = 999
 """An instant lies so much before the datetime it is shown as, or less."""
@@ -19,10 +19,12 @@ SHOWN_NS: Final = 999
 def bound_ns(moment: datetime, argument: str) -> int:
     """Return a bound of a span of shown moments: t lies in [a, b) as it is shown.
 
+    A bound before all times or after them is where times begin, or end.
+
     Raises:
         ArgumentError: it is no aware datetime.
     """
-    return instant_ns(moment, argument) - SHOWN_NS
+    return min(max(instant_ns(moment, argument) - SHOWN_NS, 0), HORIZON_NS)
 
 
 def shown(ns: int | None) -> str:

@@ -36,7 +36,7 @@ from timingwheel.jobs.triggers import (
     Trigger,
 )
 from timingwheel.scheduler.policies import delivery_kind, misfire_policy, overlap_policy
-from timingwheel.scheduler.retrying import Retry
+from timingwheel.scheduler.retrying import ATTEMPTS_MAX, Retry
 
 TEXT_CHARS_MAX: Final = 512
 """Of a name, a key, a queue's name or one word of a tag."""
@@ -196,10 +196,12 @@ def retry_policy(value: object, argument: str = "retry") -> RetryPolicy:
                 "and give_up_on into @app.task(retry=...)",
             )
         return value.policy
-    if type(value) is int and value >= 1:
+    if type(value) is int and 1 <= value <= ATTEMPTS_MAX:
         return RetryPolicy(attempts=value)
     raise ArgumentError(
-        argument, value, 'pass Retry(5, backoff="1s..10m"), or attempts in all from 1'
+        argument,
+        value,
+        f'pass Retry(5, backoff="1s..10m"), or attempts in all, 1 to {ATTEMPTS_MAX:,}',
     )
 
 

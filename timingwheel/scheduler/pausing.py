@@ -5,10 +5,10 @@ from __future__ import annotations
 import getpass
 from datetime import datetime
 
-from timingwheel.errors import ArgumentError
+from timingwheel.errors import ArgumentError, DeadlineError
 from timingwheel.jobs.durations import Duration, duration_ns
 from timingwheel.jobs.model import Pause
-from timingwheel.jobs.schedule import instant_ns
+from timingwheel.jobs.schedule import HORIZON_NS, instant_ns
 from timingwheel.jobs.store import Instant
 
 TEXT_CHARS_MAX = 4_096
@@ -32,7 +32,7 @@ def make_pause(
     """
     if type(note) is not str or len(note) > TEXT_CHARS_MAX:
         raise ArgumentError("note", note, f"pass at most {TEXT_CHARS_MAX:,} characters")
-    if type(actor) is not str or not actor:
+    if type(actor) is not str or not 1 <= len(actor) <= TEXT_CHARS_MAX:
         raise ArgumentError("actor", actor, "pass who pauses, as a name")
     until_ns = None
     if isinstance(until, datetime):
@@ -43,6 +43,10 @@ def make_pause(
             )
     elif until is not None:
         until_ns = now.wall_ns + duration_ns(until, "until", zero=False)
+    if until_ns is not None and until_ns > HORIZON_NS:
+        raise DeadlineError(
+            "until", str(until), "times end in the year 2262; leave it out for no end"
+        )
     return Pause(since_ns=now.wall_ns, actor=actor, note=note, until_ns=until_ns)
 
 

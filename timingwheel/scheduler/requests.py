@@ -343,7 +343,7 @@ class Requests:
             UnknownTaskError: this program has no task `new`.
         """
         desk = self.desk
-        new_name = desk.tasks.require(_task_name(new, "new")).name
+        new_name = desk.tasks.require(_task_name(new, "new"), "new").name
         return desk.store.rebind(_task_name(old, "old"), new_name)
 
     def retry(self, run: AnyRun) -> RunHandle:

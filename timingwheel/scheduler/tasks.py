@@ -72,7 +72,7 @@ class NamedTask(NamedTuple):
     queue: str = DEFAULT_QUEUE
     priority: int = 0
 
-    def call(self, **kwargs: object) -> Call:
+    def call(self, /, **kwargs: object) -> Call:
         """Return a call with these arguments, by name, written as JSON.
 
         Raises:
@@ -182,7 +182,7 @@ class Task:
         """The version of the arguments that it writes."""
         return self.codec.version
 
-    def call(self, *args: object, **kwargs: object) -> Call:
+    def call(self, /, *args: object, **kwargs: object) -> Call:
         """Return a call with these arguments, checked and encoded; ctx is left out.
 
         Raises:
@@ -238,7 +238,7 @@ class TaskRegistry:
             UnknownTaskError: there is no task `new`.
             TaskError: there is a task `old`.
         """
-        task = self.require(new)
+        task = self.require(new, "new")
         with self._lock:
             if old in self._tasks:
                 raise TaskError(
@@ -251,8 +251,8 @@ class TaskRegistry:
         with self._lock:
             return self._tasks.get(self._aliases.get(name, name))
 
-    def require(self, name: str) -> Task:
-        """Return the task of a name or an alias.
+    def require(self, name: str, argument: str = "task") -> Task:
+        """Return the task of a name or an alias; messages call it by the argument.
 
         Raises:
             UnknownTaskError: there is none.
@@ -260,7 +260,7 @@ class TaskRegistry:
         task = self.get(name)
         if task is None:
             raise UnknownTaskError(
-                "task",
+                argument,
                 name,
                 f"there is no such task here; known are {sorted(self.names)}",
             )

@@ -7,8 +7,11 @@ than REQUESTS_MAX at once are refused, so that a flood costs neither memory nor 
 from __future__ import annotations
 
 import asyncio
+import functools
 import logging
 import re
+from collections.abc import Mapping
+from datetime import datetime
 from typing import Any, Final, cast
 
 import msgspec
@@ -34,6 +37,7 @@ BODY_BYTES_MAX: Final = 2 << 20
 _FIELD: Final = re.compile(r"(?s)(.*?) - at `(?:key in )?\$(.*)`")
 _UNKNOWN: Final = re.compile(r"Object contains unknown field `(.*)`")
 _MISSING: Final = re.compile(r"Object missing required field `(.*)`")
+_LONG_NUMBER: Final = re.compile(rb"[0-9]{19}")
 _JSON: Final = "application/json"
 _logger = logging.getLogger("timingwheel.server")
 
@@ -41,9 +45,12 @@ _logger = logging.getLogger("timingwheel.server")
 class _RefusedError(Exception):
     """Ends a request with a problem."""
 
-    def __init__(self, problem: Problem) -> None:
+    def __init__(
+        self, problem: Problem, headers: Mapping[str, str] | None = None
+    ) -> None:
         super().__init__(problem)
         self.problem = problem
+        self.headers = headers
 
 
 class Api:
@@ -87,6 +94,7 @@ class Api:
         await response(scope, receive, send)
 
     async def _response(self, scope: Scope, receive: Receive) -> Response:
+        path: dict[str, str] = {}
         try:
             operation, path = self._found(scope)
             scope[ROUTE_KEY], scope[NAMES_KEY] = API_PATH + operation.path, path
@@ -114,9 +122,9 @@ class Api:
             )
             return _answered(operation, await self._call(operation, asked))
         except _RefusedError as refused:
-            return problem_response(refused.problem)
+            return problem_response(refused.problem, headers=refused.headers)
         except Exception as error:
-            problem = problem_of(error)
+            problem = problem_of(error, place=path)
             if problem is None:
                 _logger.exception("%s %s failed", scope["method"], scope["path"])
                 problem = make_problem(
@@ -152,7 +160,8 @@ class Api:
                     "no-such-method",
                     405,
                     f"{scope['method']} is not for this path: {', '.join(methods)} are",
-                )
+                ),
+                {"allow": ", ".join(methods)},
             )
         return operation, dict(zip(operation.names, names, strict=True))
 
@@ -202,8 +211,7 @@ def _query(operation: Operation, scope: Scope) -> msgspec.Struct | None:
             shown = ", ".join(known) or "none"
             raise ArgumentError(name, params[name], f"parameters here are: {shown}")
         values = params.getlist(name)
-        is_list = name in {"tag", "state"} and operation.query is not None
-        if is_list and _takes_list(cast("Any", operation.query), name):
+        if name in _names_of(operation.query, msgspec.inspect.ListType):
             given[name] = values
         elif len(values) > 1:
             raise ArgumentError(name, values, "pass it once")
@@ -212,16 +220,35 @@ def _query(operation: Operation, scope: Scope) -> msgspec.Struct | None:
     if operation.query is None:
         return None
     try:
+        for name in _names_of(operation.query, msgspec.inspect.DateTimeType):
+            if name in given:
+                # Lax, as numbers in a query must be, a number would do for a moment.
+                given[name] = _moment(name, given[name])
         return msgspec.convert(given, type=operation.query, strict=False)
     except msgspec.ValidationError as error:
         raise _misfit(error, given) from error
 
 
-def _takes_list(query: type[msgspec.Struct], name: str) -> bool:
-    return any(
-        field.name == name and isinstance(field.type, msgspec.inspect.ListType)
-        for field in cast("Any", msgspec.inspect.type_info(query)).fields
-    )
+@functools.cache
+def _names_of(query: type[msgspec.Struct] | None, kind: type) -> frozenset[str]:
+    """Return which parameters are of a kind, or may be."""
+    if query is None:
+        return frozenset()
+    found = set()
+    for field in cast("Any", msgspec.inspect.type_info(query)).fields:
+        kinds = getattr(field.type, "types", (field.type,))
+        if any(isinstance(getattr(one, "type", one), kind) for one in kinds):
+            found.add(field.name)
+    return frozenset(found)
+
+
+def _moment(name: str, text: str) -> datetime:
+    try:
+        return msgspec.convert(text, type=datetime)
+    except msgspec.ValidationError as error:
+        raise ArgumentError(
+            name, text, "pass an instant by RFC 3339, such as 2030-01-01T00:00:00Z"
+        ) from error
 
 
 def _body(operation: Operation, scope: Scope, raw: bytes) -> msgspec.Struct | None:
@@ -242,13 +269,39 @@ def _body(operation: Operation, scope: Scope, raw: bytes) -> msgspec.Struct | No
             )
         )
     try:
-        return msgspec.json.decode(raw, type=operation.body)
-    except msgspec.ValidationError as error:
-        raise _misfit(error, msgspec.json.decode(raw)) from error
+        return _decoded(operation.body, raw)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise _RefusedError(
             make_problem("no-json", 400, f"the body is no JSON: {error}")
         ) from error
+
+
+def _decoded(kind: type[msgspec.Struct], raw: bytes) -> msgspec.Struct:
+    try:
+        body: msgspec.Struct = msgspec.json.decode(raw, type=kind)
+    except msgspec.ValidationError as error:
+        # Thrown at the first misfit: what follows it may still be no JSON at all.
+        raise _misfit(error, msgspec.json.decode(raw)) from error
+    if _LONG_NUMBER.search(raw) is not None:
+        _require_63_bits(msgspec.json.decode(raw), "")
+    return body
+
+
+def _require_63_bits(value: object, where: str) -> None:
+    """Refuse whole numbers that the log cannot hold; arguments are kept as JSON.
+
+    Raises:
+        ArgumentError: there is one; it is named.
+    """
+    if isinstance(value, int) and not -(2**63) <= value < 2**63:
+        raise ArgumentError(where or "body", value, "pass a number of at most 63 bits")
+    if isinstance(value, list):
+        for n, one in enumerate(value):
+            _require_63_bits(one, f"{where}[{n}]")
+    if isinstance(value, dict):
+        for name, one in value.items():
+            if name != "args":
+                _require_63_bits(one, f"{where}.{name}" if where else name)
 
 
 def _misfit(error: msgspec.ValidationError, given: Any) -> ArgumentError:

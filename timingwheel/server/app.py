@@ -17,7 +17,8 @@ from starlette.applications import Starlette
 from starlette.middleware import Middleware
 from starlette.requests import Request
 from starlette.responses import Response
-from starlette.routing import BaseRoute, Mount, Route
+from starlette.routing import BaseRoute, Match, Route
+from starlette.types import Receive, Scope, Send
 
 from timingwheel.jobs.durations import Duration
 from timingwheel.scheduler.awaited import RequestThreads
@@ -44,6 +45,22 @@ OPERATIONS: Final[tuple[Operation, ...]] = (
     *WORKER_OPERATIONS,
 )
 """All that the API can be asked."""
+
+
+class _ApiRoute(BaseRoute):
+    """All paths of the API; a Mount would leave out names that hold a line's end."""
+
+    def __init__(self, api: Api) -> None:
+        self._api = api
+
+    def matches(self, scope: Scope) -> tuple[Match, Scope]:
+        """Return whether a path is one of them."""
+        is_api = scope["type"] == "http" and scope["path"].startswith(f"{API_PATH}/")
+        return (Match.FULL if is_api else Match.NONE), {}
+
+    async def handle(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serve one request."""
+        await self._api(scope, receive, send)
 
 
 def create_app(
@@ -89,7 +106,9 @@ def create_app(
             return value_response(StatusAnswer("it starts no runs"), status=503)
         return value_response(StatusAnswer("ok"))
 
-    document: dict[str, Any] = openapi_document(OPERATIONS)
+    document: dict[str, Any] = openapi_document(
+        OPERATIONS, needs_token=tokens is not None
+    )
 
     async def openapi(_: Request) -> Response:
         return value_response(document)
@@ -111,7 +130,7 @@ def create_app(
             Route("/ready", ready),
             Route("/openapi.json", openapi),
             Route("/metrics", metrics),
-            Mount(API_PATH, api),
+            _ApiRoute(api),
             *routes,
         ],
         middleware=[

@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 from typing import Any, Final, cast
 
-from timingwheel.errors import ArgumentError
-from timingwheel.jobs.errors import UnknownJobError
+from timingwheel.errors import ArgumentError, PayloadTooLargeError
+from timingwheel.jobs.errors import TaskError, UnknownJobError
 from timingwheel.jobs.model import Job, SkipRange
 from timingwheel.jobs.store import CancelResult
 from timingwheel.scheduler.calling import call_by_name
@@ -203,11 +203,20 @@ def added_call(asked: Asked, task: str, body: AddBody | UpdateBody) -> Call:
     Raises:
         TaskError: the arguments do not fit a task that the server knows.
         ArgumentError: there are arguments and a payload.
+        PayloadTooLargeError: the arguments are too long together.
     """
     if body.payload is None:
-        return call_by_name(
-            asked.scheduler.tasks, task, body.args or {}, version=body.version
-        )
+        try:
+            return call_by_name(
+                asked.scheduler.tasks, task, body.args or {}, version=body.version
+            )
+        except PayloadTooLargeError as error:
+            raise PayloadTooLargeError("args", error.found, error.fix) from error
+        except TaskError as error:
+            if error.argument != "name":
+                raise
+            # The name of a job is something else.
+            raise TaskError("task", error.found, error.fix) from error
     if body.args:
         raise ArgumentError("payload", "...", "pass it or args, not both")
     known = asked.scheduler.tasks.get(task)
@@ -236,6 +245,12 @@ def _with_tag(answer: JobAnswer | UpdateAnswer, revision: int | None = None) -> 
 
 
 _ONE: Final = "/jobs/{job}"
+_REVISION: Final = {
+    "ETag": {
+        "description": "The revision of the job, for If-Match.",
+        "pattern": r'^"[0-9]+"$',
+    }
+}
 OPERATE: Final = Role.OPERATE
 JOB_OPERATIONS: Final = (
     Operation(
@@ -255,8 +270,23 @@ JOB_OPERATIONS: Final = (
         body=AddBody,
         role=OPERATE,
         status=201,
+        headers={
+            "Idempotency-Key": {
+                "description": "As `key` in the body.",
+            }
+        },
+        sends={"Location": {"description": "The path of the job."}},
+        example={
+            "task": "mail:send",
+            "args": {"to": "ada@example.org"},
+            "cron": "30 2 * * *",
+            "tz": "Europe/Berlin",
+            "splay": "10m",
+            "retry": {"attempts": 5, "backoff": "1s..10m"},
+            "tags": {"team": "bi"},
+        },
     ),
-    Operation("GET", _ONE, get_job, JobAnswer, "Show a job"),
+    Operation("GET", _ONE, get_job, JobAnswer, "Show a job", sends=_REVISION),
     Operation(
         "PATCH",
         _ONE,
@@ -265,6 +295,14 @@ JOB_OPERATIONS: Final = (
         "Change a job; with If-Match only a revision",
         body=UpdateBody,
         role=OPERATE,
+        headers={
+            "If-Match": {
+                "description": "Change only this revision: the ETag of the job.",
+                "pattern": r'^(\*|(W/)?"[0-9]{1,9}")$',
+            }
+        },
+        sends=_REVISION,
+        example={"cron": "0 3 * * *", "priority": 5, "dry_run": True},
     ),
     Operation(
         "POST",
@@ -285,6 +323,7 @@ JOB_OPERATIONS: Final = (
         body=PauseBody,
         role=OPERATE,
         needs_body=False,
+        example={"note": "the bank is closed", "duration": "2h"},
     ),
     Operation(
         "POST",
@@ -295,6 +334,7 @@ JOB_OPERATIONS: Final = (
         body=ResumeBody,
         role=OPERATE,
         needs_body=False,
+        example={"catch_up": "latest", "dry_run": True},
     ),
     Operation(
         "POST",
@@ -313,6 +353,11 @@ JOB_OPERATIONS: Final = (
         "Make runs for occurrences of the past",
         body=BackfillBody,
         role=OPERATE,
+        example={
+            "start": "2026-01-01T00:00:00Z",
+            "end": "2026-01-08T00:00:00Z",
+            "dry_run": True,
+        },
     ),
     Operation(
         "GET",

@@ -13,11 +13,14 @@ _REF: Final = "#/components/schemas/{name}"
 _VERSION: Final = "1.0.0"
 
 
-def openapi_document(operations: tuple[Operation, ...]) -> dict[str, Any]:
+def openapi_document(
+    operations: tuple[Operation, ...], *, needs_token: bool = False
+) -> dict[str, Any]:
     """Return the document, OpenAPI 3.1.
 
     Args:
         operations: what the API can be asked.
+        needs_token: whether the server was started with tokens.
     """
     types: list[Any] = [Problem]
     for one in operations:
@@ -50,7 +53,7 @@ def openapi_document(operations: tuple[Operation, ...]) -> dict[str, Any]:
                 }
             },
         },
-        "security": [{}, {"token": []}],
+        "security": [{"token": []}] if needs_token else [{}, {"token": []}],
     }
 
 
@@ -72,28 +75,40 @@ def _operation(
             }
             for name, schema in whole["properties"].items()
         ]
+    parameters += [
+        {"name": name, "in": "header", "schema": {"type": "string", **schema}}
+        for name, schema in one.headers.items()
+    ]
     found: dict[str, Any] = {
         "operationId": one.name,
         "summary": one.summary,
         "tags": [one.path.strip("/").partition("/")[0]],
         "parameters": parameters,
         "responses": {
-            str(one.status): _response(
-                "Done.", "application/json", schema_of[one.returns]
-            ),
+            str(one.status): _done("Done.", one, schema_of),
             "default": _response("Refused.", PROBLEM_TYPE, schema_of[Problem]),
         },
     }
     if one.status == 201:
-        found["responses"]["200"] = _response(
-            "It was there.", "application/json", schema_of[one.returns]
-        )
+        found["responses"]["200"] = _done("It was there.", one, schema_of)
     if one.body is not None:
+        content: dict[str, Any] = {"schema": schema_of[one.body]}
+        if one.example is not None:
+            content["example"] = one.example
         found["requestBody"] = {
             "required": one.needs_body,
-            "content": {"application/json": {"schema": schema_of[one.body]}},
+            "content": {"application/json": content},
         }
     return found
+
+
+def _done(description: str, one: Operation, schema_of: dict[Any, Any]) -> Any:
+    response = _response(description, "application/json", schema_of[one.returns])
+    headers = {
+        name: {"required": True, "schema": {"type": "string", **schema}}
+        for name, schema in one.sends.items()
+    }
+    return response | {"headers": headers} if headers else response
 
 
 def _response(description: str, kind: str, schema: Any) -> dict[str, Any]:

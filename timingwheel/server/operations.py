@@ -11,6 +11,7 @@ import asyncio
 import re
 from collections.abc import Awaitable, Callable, Mapping
 from enum import IntEnum
+from types import MappingProxyType
 from typing import Any, Final, NamedTuple, TypeVar
 from urllib.parse import unquote_to_bytes
 
@@ -105,6 +106,9 @@ class Operation(NamedTuple):
         status: of a success.
         needs_body: whether a request without one is refused.
         awaits: whether `answer` is a coroutine function.
+        headers: of the request, that it reads: their names, and the schema of each.
+        sends: the same of the response.
+        example: a body that it takes.
     """
 
     method: str
@@ -118,6 +122,9 @@ class Operation(NamedTuple):
     status: int = 200
     needs_body: bool = True
     awaits: bool = False
+    headers: Mapping[str, Mapping[str, str]] = MappingProxyType({})
+    sends: Mapping[str, Mapping[str, str]] = MappingProxyType({})
+    example: Mapping[str, Any] | None = None
 
     @property
     def name(self) -> str:

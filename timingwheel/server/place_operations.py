@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Final
 
+from timingwheel.errors import ArgumentError
+from timingwheel.jobs.calendars import NamedCalendar
 from timingwheel.jobs.errors import UnknownCalendarError
 from timingwheel.scheduler.checking import Finding
 from timingwheel.scheduler.metrics import MetricsSnapshot
@@ -97,9 +99,14 @@ def change_calendar(asked: Asked) -> CalendarAnswer:
     """Add days to a calendar, or take some off; makes it if there is none."""
     body, name = asked.the_body(DaysBody), asked.path["calendar"]
     handle = asked.scheduler.calendar(name)
-    if body.include:
-        handle.include(*body.include)
-    return calendar_answer(name, handle.exclude(*body.exclude))
+    calendar = handle.get() or NamedCalendar()
+    # In one step, so that a day that cannot be meant leaves all as it was.
+    dates = {*calendar.dates}.difference(body.include).union(body.exclude)
+    try:
+        made = handle.set(dates=dates, weekdays=calendar.weekdays, tz=calendar.tz)
+    except ArgumentError as error:
+        raise ArgumentError("exclude", error.found, error.fix) from error
+    return calendar_answer(name, made)
 
 
 def list_tasks(asked: Asked) -> ListAnswer[TaskFacts]:
@@ -157,6 +164,7 @@ PLACE_OPERATIONS: Final = (
         QueueAnswer,
         "Set bounds of a queue",
         body=QueueBody,
+        example={"limit": 2, "rate": 0.5},
         role=Role.OPERATE,
     ),
     Operation(
@@ -192,6 +200,7 @@ PLACE_OPERATIONS: Final = (
         CalendarAnswer,
         "Replace a calendar",
         body=CalendarBody,
+        example={"dates": ["2026-12-25"], "weekdays": ["SAT", "SUN"]},
         role=Role.OPERATE,
     ),
     Operation(
@@ -201,6 +210,7 @@ PLACE_OPERATIONS: Final = (
         CalendarAnswer,
         "Add days to a calendar, or take some off",
         body=DaysBody,
+        example={"exclude": ["2026-12-26"]},
         role=Role.OPERATE,
     ),
     Operation("GET", "/tasks", list_tasks, ListAnswer[TaskFacts], "List tasks"),
@@ -211,6 +221,7 @@ PLACE_OPERATIONS: Final = (
         CountAnswer,
         "Give the jobs of one task to another",
         body=RebindBody,
+        example={"old": "mail:send", "new": "post:send"},
         role=Role.ADMIN,
     ),
     Operation("GET", "/workers", list_workers, ListAnswer[Worker], "List workers"),

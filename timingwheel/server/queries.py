@@ -7,7 +7,7 @@ from datetime import datetime
 from urllib.parse import unquote
 
 from timingwheel.errors import ArgumentError
-from timingwheel.jobs.durations import Duration
+from timingwheel.jobs.durations import Duration, duration_ns
 from timingwheel.wire.bodies import PauseBody
 
 
@@ -32,8 +32,10 @@ def until_of(body: PauseBody) -> datetime | Duration | None:
     """Return until when a pause lasts.
 
     Raises:
-        ArgumentError: it is said twice.
+        ArgumentError: it is said twice, or is no length of time.
     """
-    if body.until is not None and body.duration is not None:
+    if body.duration is None:
+        return body.until
+    if body.until is not None:
         raise ArgumentError("duration", body.duration, "pass it or until, not both")
-    return body.duration if body.until is None else body.until
+    return f"{duration_ns(body.duration, 'duration', zero=False)}ns"

@@ -26,12 +26,14 @@ def value_response(
     )
 
 
-def problem_response(problem: Problem) -> Response:
+def problem_response(
+    problem: Problem, *, headers: Mapping[str, str] | None = None
+) -> Response:
     """Return what went wrong."""
-    headers = {"retry-after": _RETRY_SECONDS} if problem.status == 503 else {}
+    busy = {"retry-after": _RETRY_SECONDS} if problem.status == 503 else {}
     return Response(
         msgspec.json.encode(problem),
         status_code=problem.status,
-        headers={**_HEADERS, **headers},
+        headers={**_HEADERS, **busy, **(headers or {})},
         media_type=PROBLEM_TYPE,
     )

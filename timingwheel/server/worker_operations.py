@@ -14,6 +14,7 @@ from timingwheel.scheduler.adding import make_follow_up
 from timingwheel.server.job_operations import added_call
 from timingwheel.server.operations import Asked, Operation, Role
 from timingwheel.wire.answers import DoneAnswer, ListAnswer
+from timingwheel.wire.problems import within
 from timingwheel.wire.workers import (
     BeatAnswer,
     BeatBody,
@@ -76,9 +77,12 @@ def finish_runs(asked: Asked) -> ListAnswer[Verdict]:
     unbegun = [(end.run_id, end.token) for end in ends if not end.begun]
     if unbegun:
         asked.hub.give_back(worker, unbegun)
-    told = iter(
-        asked.hub.finish(worker, [_finish(asked, end) for end in ends if end.begun])
-    )
+    finished = []
+    for n, end in enumerate(ends):
+        if end.begun:
+            with within(f"ends[{n}]"):
+                finished.append(_finish(asked, end))
+    told = iter(asked.hub.finish(worker, finished))
     # What nobody has begun is nobody's loss, whoever has it by now.
     verdicts: list[Verdict] = []
     for end in ends:
@@ -118,12 +122,14 @@ def _finish(asked: Asked, end: EndBody) -> Finish:
             else task.codec.encode_result(end.value)
         )
     follow_ups = []
-    for body in end.follow_ups:
-        options = body.options()
-        for name in ("name", "key"):
-            if (value := getattr(body, name)) is not None:
-                options[name] = value
-        follow_ups.append(make_follow_up(added_call(asked, body.task, body), options))
+    for n, body in enumerate(end.follow_ups):
+        with within(f"follow_ups[{n}]"):
+            options = body.options()
+            for name in ("name", "key"):
+                if (value := getattr(body, name)) is not None:
+                    options[name] = value
+            call = added_call(asked, body.task, body)
+            follow_ups.append(make_follow_up(call, options))
     return Finish(
         run_id=end.run_id,
         token=end.token,
@@ -160,6 +166,7 @@ WORKER_OPERATIONS: Final = (
         JoinAnswer,
         "Join as a worker",
         body=JoinBody,
+        example={"name": "mailer", "ttl": "15s"},
         role=Role.OPERATE,
     ),
     Operation(
@@ -169,6 +176,7 @@ WORKER_OPERATIONS: Final = (
         ListAnswer[ClaimAnswer],
         "Claim runs; held while none is ready",
         body=ClaimBody,
+        example={"tasks": ["mail:send"], "count": 2, "wait": 0.1},
         role=Role.OPERATE,
         awaits=True,
     ),
@@ -188,6 +196,16 @@ WORKER_OPERATIONS: Final = (
         ListAnswer[Verdict],
         "Tell how attempts ended",
         body=EndsBody,
+        example={
+            "ends": [
+                {
+                    "run_id": "00000000-0000-8000-8000-000000000002@5",
+                    "token": 7,
+                    "outcome": "ok",
+                    "value": {"sent": True},
+                }
+            ]
+        },
         role=Role.OPERATE,
     ),
     Operation("DELETE", _ONE, leave, DoneAnswer, "Leave", role=Role.OPERATE),

@@ -4,14 +4,12 @@ options.py, and those of workers, in workers.py.
 
 from __future__ import annotations
 
-from datetime import date, datetime
-
 import msgspec
 from msgspec import UNSET, UnsetType
 
 from timingwheel.jobs.store import PAGE_LIMIT, Running
 from timingwheel.scheduler.backfilling import BackfillMode
-from timingwheel.wire.options import Length
+from timingwheel.wire.fields import Bound, Count, Day, Hold, Length, Text, When
 
 
 class Body(
@@ -24,24 +22,24 @@ class JobsQuery(Body):
     """Which jobs; see Questions.jobs. A tag is `word:value`, given again for more."""
 
     state: str | None = None
-    task: str | None = None
-    queue: str | None = None
-    name: str | None = None
+    task: Text | None = None
+    queue: Text | None = None
+    name: Text | None = None
     tag: list[str] = []
-    limit: int = PAGE_LIMIT
+    limit: Count = PAGE_LIMIT
     cursor: str | None = None
 
 
 class DeadQuery(Body):
     """Which runs of the dead letter; see Questions.runs."""
 
-    job: str | None = None
-    task: str | None = None
-    queue: str | None = None
+    job: Text | None = None
+    task: Text | None = None
+    queue: Text | None = None
     tag: list[str] = []
-    since: datetime | None = None
-    until: datetime | None = None
-    limit: int = PAGE_LIMIT
+    since: When | None = None
+    until: When | None = None
+    limit: Count = PAGE_LIMIT
     cursor: str | None = None
 
 
@@ -55,32 +53,32 @@ class RunsQuery(DeadQuery):
 class CountQuery(Body):
     """How many."""
 
-    n: int = 10
+    n: Count = 10
 
 
 class NominalQuery(Body):
     """Which occurrence."""
 
-    nominal: datetime
+    nominal: When
 
 
 class SinceQuery(Body):
     """From when."""
 
-    since: datetime | None = None
+    since: When | None = None
 
 
 class LoadQuery(Body):
     """How far ahead, and in which steps."""
 
-    span: str = "24h"
-    step: str = "1m"
+    span: Length = "24h"
+    step: Length = "1m"
 
 
 class WaitQuery(Body):
     """How long to wait at most, in seconds; the server may answer sooner."""
 
-    timeout: float = 20.0
+    timeout: Hold = 20.0
 
 
 class CancelBody(Body):
@@ -100,7 +98,7 @@ class PauseBody(Body):
     """See Requests.pause. `until` is a moment; `duration` so long from now instead."""
 
     note: str = ""
-    until: datetime | None = None
+    until: When | None = None
     duration: Length | None = None
     running: Running = "leave"
     actor: str | None = None
@@ -116,8 +114,8 @@ class ResumeBody(Body):
 class BackfillBody(Body):
     """See Requests.backfill."""
 
-    start: datetime
-    end: datetime
+    start: When
+    end: When
     mode: BackfillMode = "missing"
     again: bool = False
     dry_run: bool = False
@@ -126,21 +124,21 @@ class BackfillBody(Body):
 class RebindBody(Body):
     """See Requests.rebind."""
 
-    old: str
-    new: str
+    old: Text
+    new: Text
 
 
 class QueueBody(Body):
     """Bounds of a queue; what is left out stays, null takes one away."""
 
-    limit: int | UnsetType | None = UNSET
+    limit: Bound | UnsetType | None = UNSET
     rate: float | UnsetType | None = UNSET
 
 
 class CalendarBody(Body):
     """A calendar as a whole; see CalendarHandle.set."""
 
-    dates: list[date] = []
+    dates: list[Day] = []
     weekdays: list[str] = []
     tz: str | None = None
 
@@ -148,5 +146,5 @@ class CalendarBody(Body):
 class DaysBody(Body):
     """Days to add to a calendar, or to take off it again."""
 
-    exclude: list[date] = []
-    include: list[date] = []
+    exclude: list[Day] = []
+    include: list[Day] = []

@@ -8,7 +8,7 @@ bounds, an After the ids it waits for.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from datetime import datetime, timedelta
+from datetime import timedelta
 from typing import Any, Final, get_args
 from zoneinfo import ZoneInfo
 
@@ -29,6 +29,7 @@ from timingwheel.jobs.model import (
     Payload,
     RetryPolicy,
 )
+from timingwheel.jobs.schedule import HORIZON_NS
 from timingwheel.jobs.store import IfExists, JobRef
 from timingwheel.jobs.triggers import (
     AfterJobs,
@@ -41,9 +42,8 @@ from timingwheel.jobs.triggers import (
 )
 from timingwheel.scheduler.options import retry_policy
 from timingwheel.scheduler.retrying import Retry
-
-Length = float | str
-"""A length of time: seconds, or text such as "10m"."""
+from timingwheel.wire.fields import Bound, Length, Text, When
+from timingwheel.wire.problems import within
 
 _RULES: Final = get_args(Moment)
 
@@ -87,9 +87,9 @@ class RetryBody(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
         )
         if self.backoff is not None:
             return checked.policy
-        if not 0 <= self.first_ns <= self.max_ns:
+        if not 0 <= self.first_ns <= self.max_ns <= HORIZON_NS:
             raise ArgumentError(
-                "retry.first_ns", self.first_ns, "pass ns from 0 to max_ns"
+                "first_ns", self.first_ns, "pass ns from 0 to max_ns, of 63 bits"
             )
         return RetryPolicy(
             attempts=self.attempts,
@@ -109,28 +109,28 @@ class JobOptions(
     """
 
     delay: Length | UnsetType | None = UNSET
-    at: datetime | UnsetType | None = UNSET
+    at: When | UnsetType | None = UNSET
     every: Length | EveryPeriod | EveryCalendar | UnsetType | None = UNSET
-    cron: str | CronRule | UnsetType | None = UNSET
-    rrule: str | UnsetType | None = UNSET
-    after: str | AfterJobs | UnsetType | None = UNSET
+    cron: Text | CronRule | UnsetType | None = UNSET
+    rrule: Text | UnsetType | None = UNSET
+    after: Text | AfterJobs | UnsetType | None = UNSET
     trigger: Trigger | UnsetType | None = UNSET
-    tz: str | UnsetType | None = UNSET
-    start: datetime | UnsetType | None = UNSET
-    end: datetime | UnsetType | None = UNSET
-    max_runs: int | UnsetType | None = UNSET
-    calendar: str | UnsetType | None = UNSET
+    tz: Text | UnsetType | None = UNSET
+    start: When | UnsetType | None = UNSET
+    end: When | UnsetType | None = UNSET
+    max_runs: Bound | UnsetType | None = UNSET
+    calendar: Text | UnsetType | None = UNSET
     roll: Roll | UnsetType = UNSET
     splay: Length | UnsetType | None = UNSET
     jitter: Length | UnsetType | None = UNSET
     overlap: str | OverlapPolicy | UnsetType | None = UNSET
     misfire: str | MisfirePolicy | UnsetType | None = UNSET
-    retry: int | RetryBody | UnsetType | None = UNSET
+    retry: Bound | RetryBody | UnsetType | None = UNSET
     timeout: Length | UnsetType | None = UNSET
     delivery: str | UnsetType | None = UNSET
     start_deadline: Length | UnsetType | None = UNSET
     max_lost: int | UnsetType | None = UNSET
-    queue: str | UnsetType | None = UNSET
+    queue: Text | UnsetType | None = UNSET
     priority: int | UnsetType | None = UNSET
     concurrency: Cap | UnsetType | None = UNSET
     tags: dict[str, str] | UnsetType | None = UNSET
@@ -139,7 +139,7 @@ class JobOptions(
         """Return what is said, as Scheduler.add and Scheduler.update take it.
 
         Raises:
-            ArgumentError: the retry policy cannot be meant.
+            ArgumentError: the retry policy or the wait cannot be meant.
         """
         said = {
             name: value
@@ -161,10 +161,12 @@ class JobOptions(
         match said.get("after"):
             case AfterJobs() as wait:
                 made = After.all_of if wait.need == "all" else After.any_of
-                said["after"] = made(*wait.jobs, on=wait.on)
+                with within("after"):
+                    said["after"] = made(*wait.jobs, on=wait.on)
         match said.get("retry"):
             case RetryBody() as retry:
-                said["retry"] = retry.policy()
+                with within("retry"):
+                    said["retry"] = retry.policy()
         return said
 
 
@@ -181,12 +183,12 @@ class AddBody(JobOptions, kw_only=True):
         if_exists: what a name that is there with another definition does.
     """
 
-    task: str
+    task: Text
     args: dict[str, Any] = {}
     version: int | None = None
     payload: Payload | None = None
-    name: str | None = None
-    key: str | None = None
+    name: Text | None = None
+    key: Text | None = None
     if_exists: IfExists | None = None
 
 
@@ -203,7 +205,7 @@ class UpdateBody(JobOptions, kw_only=True):
 
     args: dict[str, Any] | None = None
     version: int | None = None
-    task: str | None = None
+    task: Text | None = None
     payload: Payload | None = None
     dry_run: bool = False
 

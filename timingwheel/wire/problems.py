@@ -6,7 +6,9 @@ that a Scheduler would have raised.
 
 from __future__ import annotations
 
+import contextlib
 import reprlib
+from collections.abc import Collection, Iterator
 from typing import Any, Final, NamedTuple
 
 import msgspec
@@ -79,9 +81,9 @@ class _Kind(NamedTuple):
 _VALUE: Final = ("argument", "found", "fix")
 # A child before its parent: the first that fits is taken.
 _KINDS: Final = (
-    _Kind(UnknownJobError, "unknown-job", 404, _VALUE),
-    _Kind(UnknownRunError, "unknown-run", 404, _VALUE),
-    _Kind(UnknownWorkerError, "unknown-worker", 404, _VALUE),
+    _Kind(UnknownJobError, "unknown-job", 422, _VALUE),
+    _Kind(UnknownRunError, "unknown-run", 422, _VALUE),
+    _Kind(UnknownWorkerError, "unknown-worker", 422, _VALUE),
     _Kind(UnknownTaskError, "unknown-task", 422, _VALUE),
     _Kind(UnknownCalendarError, "unknown-calendar", 422, _VALUE),
     _Kind(PayloadTooLargeError, "payload-too-large", 413, _VALUE),
@@ -113,6 +115,18 @@ _KINDS: Final = (
     _Kind(CommitUnknownError, "commit-unknown", 500),
     _Kind(StoreError, "store", 503),
 )
+_UNKNOWN: Final = frozenset(
+    {
+        UnknownJobError,
+        UnknownRunError,
+        UnknownWorkerError,
+        UnknownTaskError,
+        UnknownCalendarError,
+    }
+)
+_RUNS_AND_JOBS: Final = frozenset({"run", "job"})
+_OF_THE_WHOLE: Final = frozenset({"changes", "the time to run"})
+"""What errors call the options together; in a request no field has that name."""
 # Of the server's disk, not of this process: a client tells their words alone.
 _BY_WORDS: Final = frozenset(
     {DiskFullError, CommitUnknownError, StoreError, MissingExtraError}
@@ -141,16 +155,43 @@ class RefusedByServerError(TimingWheelError):
         return f"{self.problem.title} ({self.problem.status}): {self.problem.detail}"
 
 
-def problem_of(error: BaseException) -> Problem | None:
-    """Return an error as a document; None if it is a fault of the server's own code."""
+def problem_of(error: BaseException, *, place: Collection[str] = ()) -> Problem | None:
+    """Return an error as a document; None if it is a fault of the server's own code.
+
+    Args:
+        error: which.
+        place: what the path of the request names. It is 404 if that is what is
+            unknown, and 422 if the request only mentions something unknown.
+    """
     for kind in _KINDS:
         if isinstance(error, kind.error):
             facts = {name: _plain(getattr(error, name)) for name in kind.facts}
             field = "cron" if kind.error is CronError else facts.get("argument")
-            return make_problem(
-                kind.code, kind.status, str(error), field=field, facts=facts
-            )
+            if field in _OF_THE_WHOLE:
+                field = "body"
+            # A job that runs once stands in a path for its only run, or that for it.
+            if field in _RUNS_AND_JOBS and field not in place:
+                field = next((name for name in place if name in _RUNS_AND_JOBS), field)
+            is_place = kind.error in _UNKNOWN and field in place
+            status = 404 if is_place else kind.status
+            return make_problem(kind.code, status, str(error), field=field, facts=facts)
     return None
+
+
+@contextlib.contextmanager
+def within(place: str) -> Iterator[None]:
+    """Have what is refused in the block be named as a part of a place.
+
+    Raises:
+        ArgumentError: "retry.attempts" for "attempts", of the same class.
+    """
+    try:
+        yield
+    except ArgumentError as error:
+        argument = f"{place}.{error.argument}"
+        if error.argument in _OF_THE_WHOLE:
+            argument = place
+        raise type(error)(argument, error.found, error.fix) from error
 
 
 def make_problem(

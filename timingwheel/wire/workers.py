@@ -10,7 +10,8 @@ from timingwheel.jobs.model import Draft, Outcome, Payload, RunId
 from timingwheel.jobs.store import Claim, Finish, Request
 from timingwheel.wire.answers import RunAnswer, plain_arguments, run_answer
 from timingwheel.wire.bodies import Body
-from timingwheel.wire.options import AddBody, Length, RetryBody
+from timingwheel.wire.fields import Count, Hold, Length, Text
+from timingwheel.wire.options import AddBody, RetryBody
 
 
 class JoinBody(Body):
@@ -21,7 +22,7 @@ class JoinBody(Body):
         ttl: its runs count as lost so long after its last beat.
     """
 
-    name: str
+    name: Text
     ttl: Length = "15s"
 
 
@@ -37,8 +38,8 @@ class ClaimBody(Body):
 
     tasks: list[str]
     queues: list[str] | None = None
-    count: int = 1
-    wait: float = 20.0
+    count: Count = 1
+    wait: Hold = 20.0
 
 
 class BeatBody(Body):
