@@ -9,19 +9,26 @@ something must not come from another Origin.
 from __future__ import annotations
 
 from typing import Final, NamedTuple
-from urllib.parse import urlsplit
+from urllib.parse import quote, urlsplit
 
 from starlette.datastructures import Headers
+from starlette.requests import cookie_parser
+from starlette.responses import RedirectResponse
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from timingwheel.server.operations import Role
+from timingwheel.server.operations import API_PATH, Role
 from timingwheel.server.responses import problem_response
 from timingwheel.server.tokens import TokenBook
 from timingwheel.wire.problems import make_problem
 
 LOOPBACK_NAMES: Final = frozenset({"127.0.0.1", "localhost", "::1"})
 OPEN_PATHS: Final = frozenset({"/health", "/ready"})
+LOGIN_PATH: Final = "/login"
+STATIC_PATH: Final = "/static"
 CALLER_KEY: Final = "timingwheel.caller"
+TOKEN_COOKIE: Final = "timingwheel_token"  # noqa: S105 - the name of the cookie
+"""Where a browser has its token; it opens the pages, never the API."""
+
 _SAFE: Final = frozenset({"GET", "HEAD"})
 
 
@@ -64,8 +71,11 @@ class Guard:
             return
         headers = Headers(scope=scope)
         refusal = self._refusal(scope["method"], headers)
-        caller = None if refusal is not None else self._caller(headers)
-        if refusal is None and caller is None:
+        caller = None if refusal is not None else self._caller(scope["path"], headers)
+        if refusal is None and caller is None and not is_public(scope["path"]):
+            if _is_visit(scope, headers):
+                await _to_login(scope)(scope, receive, send)
+                return
             refusal = (
                 401,
                 "pass a token that this server knows: Authorization: Bearer tw_...",
@@ -93,14 +103,39 @@ class Guard:
             return 403, f"the Origin {origin!r} may not change anything here"
         return None
 
-    def _caller(self, headers: Headers) -> Caller | None:
+    def _caller(self, path: str, headers: Headers) -> Caller | None:
         if self._tokens is None:
             return Caller(None, Role.ADMIN)
         scheme, _, secret = headers.get("authorization", "").partition(" ")
+        if not secret and not _is_api(path):
+            cookies = cookie_parser(headers.get("cookie", ""))
+            scheme, secret = "bearer", cookies.get(TOKEN_COOKIE, "")
         if scheme.lower() != "bearer" or not secret:
             return None
         token = self._tokens.find(secret.strip())
         return None if token is None else Caller(token.name, token.allows)
+
+
+def is_public(path: str) -> bool:
+    """Return whether a path is for everybody: what the page to sign in is made of."""
+    return path == LOGIN_PATH or path.startswith(f"{STATIC_PATH}/")
+
+
+def _is_api(path: str) -> bool:
+    return path == API_PATH or path.startswith(f"{API_PATH}/")
+
+
+def _is_visit(scope: Scope, headers: Headers) -> bool:
+    """Return whether a person asks, who can be shown a page to sign in."""
+    return not _is_api(scope["path"]) and "text/html" in headers.get("accept", "")
+
+
+def _to_login(scope: Scope) -> RedirectResponse:
+    here = "/"
+    if scope["method"] in _SAFE:
+        query = scope["query_string"].decode("latin-1")
+        here = f"{quote(scope['path'])}?{query}".rstrip("?")
+    return RedirectResponse(f"{LOGIN_PATH}?next={quote(here, safe='')}", 303)
 
 
 def _name_of(host: str) -> str:

@@ -1,7 +1,6 @@
-"""The ASGI application: the API, its document, health, metrics, room for a dashboard.
+"""The ASGI application: the API, its document, health, metrics, and the dashboard.
 
     app = create_app(Scheduler("./data"))           for any ASGI server
-    app = create_app(scheduler, routes=[Mount("/", dashboard)])
 
 It starts the scheduler with its own life and stops it at the end.
 """
@@ -25,6 +24,8 @@ from timingwheel.scheduler.awaited import RequestThreads
 from timingwheel.scheduler.scheduler import GRACE_SECONDS, Scheduler
 from timingwheel.server.access import LOOPBACK_NAMES, Guard
 from timingwheel.server.api import Api
+from timingwheel.server.dashboard.dashboard import dashboard_routes
+from timingwheel.server.dashboard.live import LiveStreams, Pulse
 from timingwheel.server.exposition import Exposition
 from timingwheel.server.hub import WorkerHub
 from timingwheel.server.job_operations import JOB_OPERATIONS
@@ -81,7 +82,7 @@ def create_app(
         scheduler: started when the application starts, and stopped with it.
         tokens: who may ask; None: everybody who reaches it by a name in `hosts`.
         hosts: names by which this machine is asked, where there are no tokens.
-        routes: of a dashboard and the like; they come after those of the API.
+        routes: more of them; they come after those of the API, before the dashboard.
         grace: how long what runs may take to end when it stops.
     """
     threads = RequestThreads()
@@ -124,6 +125,9 @@ def create_app(
     hub = WorkerHub(scheduler)
     scheduler.add_node_listener(hub)
     api = Api(scheduler, OPERATIONS, threads=threads, stopping=stopping, hub=hub)
+    pulse = Pulse()
+    scheduler.add_node_listener(pulse)
+    live = LiveStreams(pulse, stopping)
     app = Starlette(
         routes=[
             Route("/health", health),
@@ -132,6 +136,9 @@ def create_app(
             Route("/metrics", metrics),
             _ApiRoute(api),
             *routes,
+            *dashboard_routes(
+                scheduler, hub=hub, threads=threads, live=live, tokens=tokens
+            ),
         ],
         middleware=[
             Middleware(Watched, traffic=traffic, clock=scheduler.clock),

@@ -73,7 +73,7 @@ class HttpServer:
         host: where to listen; any other than this machine alone needs tokens.
         port: where; 0 takes a free one.
         tokens: who may ask; None: everybody on this machine.
-        routes: of a dashboard and the like; see create_app.
+        routes: more of them; see create_app.
         grace: how long what runs may take to end.
 
     Raises:
