@@ -20,7 +20,10 @@ CODE := $(wildcard wal timingwheel tests bench docs/examples setup.py)
 TYPED := $(wildcard wal timingwheel tests bench)
 COMPILED_FROM := setup.py $(wildcard timingwheel/*.pyx timingwheel/*/*.pyx wal/*.pyx bench/*.c)
 
-.PHONY: help setup run test test-long bench bench-full bench-smoke lint clean
+# Where `make serve` keeps its jobs.
+DATA ?= ./timingwheel-demo
+
+.PHONY: help setup run serve test test-long bench bench-full bench-smoke lint clean
 
 help: ## list these commands
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
@@ -31,6 +34,10 @@ setup: $(VENV)/.has-lint $(VENV)/.compiled ## make .venv with all that work on t
 
 run: $(VENV)/.has-run $(VENV)/.compiled ## see what this is: a demonstration of less than a minute
 	@$(PY) docs/examples/demonstration.py
+	@echo "Next, the dashboard with sample jobs: make serve"
+
+serve: $(VENV)/.has-serve $(VENV)/.compiled ## open the dashboard with sample jobs; Ctrl-C ends it
+	@$(PY) docs/examples/dashboard_jobs.py $(DATA)
 
 test: $(VENV)/.has-test $(VENV)/.compiled ## run the tests (under 10 minutes on two cores)
 	$(PY) -m pytest
@@ -74,9 +81,13 @@ $(VENV)/.has-run: pyproject.toml $(BASE)
 	$(PIP) --editable .
 	@touch $@ $(VENV)/.compiled
 
+$(VENV)/.has-serve: pyproject.toml $(BASE)
+	$(PIP) --editable '.[server]'
+	@touch $@ $(VENV)/.has-run $(VENV)/.compiled
+
 $(VENV)/.has-test: pyproject.toml $(BASE)
 	$(PIP) --editable '.[test]'
-	@touch $@ $(VENV)/.has-run $(VENV)/.compiled
+	@touch $@ $(VENV)/.has-run $(VENV)/.has-serve $(VENV)/.compiled
 
 $(VENV)/.has-bench: pyproject.toml $(BASE)
 	$(PIP) --editable '.[bench]'
@@ -85,7 +96,7 @@ $(VENV)/.has-bench: pyproject.toml $(BASE)
 # The checkers read the tests and the benchmarks too, so they need what those import.
 $(VENV)/.has-lint: pyproject.toml $(BASE)
 	$(PIP) --editable '.[lint,test,bench]'
-	@touch $@ $(VENV)/.has-run $(VENV)/.has-test $(VENV)/.has-bench $(VENV)/.compiled
+	@touch $@ $(VENV)/.has-run $(VENV)/.has-serve $(VENV)/.has-test $(VENV)/.has-bench $(VENV)/.compiled
 
 # The compiled bodies, anew when their source is younger than the last installation, which
 # builds them too and so touches this stamp.

@@ -25,7 +25,8 @@ from timingwheel.scheduler.scheduler import GRACE_SECONDS, Scheduler
 from timingwheel.server.access import LOOPBACK_NAMES, Guard
 from timingwheel.server.api import Api
 from timingwheel.server.dashboard.dashboard import dashboard_routes
-from timingwheel.server.dashboard.live import LiveStreams, Pulse
+from timingwheel.server.dashboard.live import LiveStreams, Pulse, looked_at
+from timingwheel.server.dashboard.vitals import Vitals
 from timingwheel.server.exposition import Exposition
 from timingwheel.server.hub import WorkerHub
 from timingwheel.server.job_operations import JOB_OPERATIONS
@@ -87,12 +88,16 @@ def create_app(
     """
     threads = RequestThreads()
     stopping = asyncio.Event()
+    pulse, vitals = Pulse(), Vitals(scheduler)
+    scheduler.add_node_listener(pulse)
+    live = LiveStreams(pulse, stopping)
 
     @contextlib.asynccontextmanager
     async def life(_: Starlette) -> AsyncIterator[None]:
         await threads.call(scheduler.start)
         try:
-            yield
+            async with looked_at(vitals, threads):
+                yield
         finally:
             stopping.set()
             await threads.call(lambda: scheduler.stop(grace))
@@ -125,9 +130,6 @@ def create_app(
     hub = WorkerHub(scheduler)
     scheduler.add_node_listener(hub)
     api = Api(scheduler, OPERATIONS, threads=threads, stopping=stopping, hub=hub)
-    pulse = Pulse()
-    scheduler.add_node_listener(pulse)
-    live = LiveStreams(pulse, stopping)
     app = Starlette(
         routes=[
             Route("/health", health),
@@ -137,7 +139,12 @@ def create_app(
             _ApiRoute(api),
             *routes,
             *dashboard_routes(
-                scheduler, hub=hub, threads=threads, live=live, tokens=tokens
+                scheduler,
+                hub=hub,
+                vitals=vitals,
+                threads=threads,
+                live=live,
+                tokens=tokens,
             ),
         ],
         middleware=[

@@ -35,6 +35,7 @@ from timingwheel.server.dashboard.visits import (
     Visit,
     parse_fields,
 )
+from timingwheel.server.dashboard.vitals import Vitals
 from timingwheel.server.hub import WorkerHub
 from timingwheel.server.operations import Role
 from timingwheel.server.tokens import TokenBook
@@ -120,6 +121,7 @@ class Dashboard:
     Args:
         scheduler: which is asked.
         hub: the workers that work from afar.
+        vitals: how the scheduler does.
         threads: where pages are made.
         tokens: who may sign in; None: nobody need.
     """
@@ -129,11 +131,13 @@ class Dashboard:
         scheduler: Scheduler,
         *,
         hub: WorkerHub,
+        vitals: Vitals,
         threads: RequestThreads,
         tokens: TokenBook | None,
     ) -> None:
         self._scheduler = scheduler
         self._hub = hub
+        self._vitals = vitals
         self._threads = threads
         self._tokens = tokens
 
@@ -193,6 +197,7 @@ class Dashboard:
         return Visit(
             scheduler=self._scheduler,
             hub=self._hub,
+            vitals=self._vitals,
             tokens=self._tokens,
             caller=_caller(request),
             path=request.path_params,
@@ -248,6 +253,7 @@ def dashboard_routes(
     scheduler: Scheduler,
     *,
     hub: WorkerHub,
+    vitals: Vitals,
     threads: RequestThreads,
     live: LiveStreams,
     tokens: TokenBook | None,
@@ -258,12 +264,15 @@ def dashboard_routes(
     Args:
         scheduler: which is asked.
         hub: the workers that work from afar.
+        vitals: how the scheduler does.
         threads: where pages are made: they may wait for the disk.
         live: the streams of open pages.
         tokens: who may sign in; None: nobody need.
         pages: which there are.
     """
-    dashboard = Dashboard(scheduler, hub=hub, threads=threads, tokens=tokens)
+    dashboard = Dashboard(
+        scheduler, hub=hub, vitals=vitals, threads=threads, tokens=tokens
+    )
     static = _StaticFiles(packages=[("timingwheel.server.dashboard", "static")])
     return [
         *(_route(dashboard, page) for page in pages),

@@ -16,14 +16,41 @@ from typing import Final
 from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response, StreamingResponse
 
+from timingwheel.errors import TimingWheelError
 from timingwheel.jobs.store import Request as EndRequest
+from timingwheel.scheduler.awaited import RequestThreads
+from timingwheel.server.dashboard.vitals import Vitals
 
 STREAMS_MAX: Final = 256
 """Open pages at once; one more is not live, and its reader can load it anew."""
+LOOK_SECONDS: Final = 5.0
+"""Between two looks at the counts, if no page asks: what ends meanwhile is put down to
+the minute of the later one."""
 BEAT_SECONDS: Final = 1.0
 QUIET_BEATS_MAX: Final = 15
 """After so many beats without news a comment is sent, so that a dead way is noticed."""
 _RETRY_MS: Final = 2_000
+
+
+@contextlib.asynccontextmanager
+async def looked_at(vitals: Vitals, threads: RequestThreads) -> AsyncIterator[None]:
+    """Have the counts read every LOOK_SECONDS while the block lasts."""
+    ended = asyncio.Event()
+
+    async def look() -> None:
+        while not ended.is_set():
+            # The page says what is wrong with the store; this goes on meanwhile.
+            with contextlib.suppress(TimingWheelError):
+                await threads.call(vitals.look)
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(ended.wait(), LOOK_SECONDS)
+
+    task = asyncio.create_task(look())
+    try:
+        yield
+    finally:
+        ended.set()
+        await task
 
 
 class Pulse:

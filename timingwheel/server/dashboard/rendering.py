@@ -2,7 +2,7 @@
 
     {{ run.due_ns | when }}         a time in the visitor's zone, UTC in its title
     {{ run.due_ns | ago }}          "in 5 m", with the same title
-    {{ 1500000000 | length }}       "1.5 s"
+    {{ 1500000000 | duration }}     "1.5 s"
     {{ run.state | badge }}         a state as a coloured word
     {{ run.id | run_url }}          where its page is; so also job_url
     {{ 1 | count("run") }}          "1 run"
@@ -51,7 +51,7 @@ def environment() -> jinja2.Environment:
     made.filters.update(
         when=_when,
         ago=_ago,
-        length=_length,
+        duration=_duration,
         exact=exact_words,
         badge=_badge,
         run_url=run_url,
@@ -105,7 +105,7 @@ def _time(ns: int, visit: Visit, text: str) -> Markup:
     return Markup('<time datetime="{}" title="{}">{}</time>').format(stamp, title, text)
 
 
-def _length(length_ns: int | None) -> str | Markup:
+def _duration(length_ns: int | None) -> str | Markup:
     return NOTHING if length_ns is None else length_words(length_ns)
 
 

@@ -25,6 +25,7 @@ from zoneinfo import ZoneInfo
 from timingwheel.errors import ArgumentError, TimingWheelError
 from timingwheel.scheduler.scheduler import Scheduler
 from timingwheel.server.access import Caller
+from timingwheel.server.dashboard.vitals import Vitals
 from timingwheel.server.hub import WorkerHub
 from timingwheel.server.operations import Role
 from timingwheel.server.tokens import TokenBook
@@ -95,6 +96,7 @@ class Visit(NamedTuple):
     Attributes:
         scheduler: which is asked.
         hub: the workers that work from afar.
+        vitals: how the scheduler does.
         tokens: who may sign in; None: nobody need.
         caller: who asks.
         path: the names in the path, such as {"job": "0190..."}.
@@ -107,6 +109,7 @@ class Visit(NamedTuple):
 
     scheduler: Scheduler
     hub: WorkerHub
+    vitals: Vitals
     tokens: TokenBook | None
     caller: Caller
     path: Mapping[str, str]
