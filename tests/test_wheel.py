@@ -425,6 +425,20 @@ def test_next_due_is_none_once_the_last_timer_is_gone(make_wheel: MakeWheel) -> 
     wheel.check()
 
 
+def test_the_slots_that_hold_timers_can_be_seen(make_wheel: MakeWheel) -> None:
+    wheel = make_wheel(now_tick=3)
+    assert wheel.occupied_slots() == 0
+    wheel.insert(2, 0)  # due already: in no slot
+    for deadline in (5, 255, 0x0300, 0x03FF, 2**62):
+        wheel.insert(deadline, 0)
+    slots = {5, 255, SLOTS + 3, 7 * SLOTS + 64}
+    assert wheel.occupied_slots() == sum(1 << slot for slot in slots)
+    assert len(wheel.advance(0x0300)) == 4
+    assert wheel.occupied_slots() == 1 << 0xFF | 1 << 7 * SLOTS + 64
+    wheel.clear()
+    assert wheel.occupied_slots() == 0
+
+
 def test_a_timer_can_be_cancelled_between_the_parts_of_one_batch(
     make_wheel: MakeWheel,
 ) -> None:

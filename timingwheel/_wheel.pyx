@@ -344,6 +344,15 @@ cdef class TimerWheel:
             self.cursor = tick
             self._cascade(position)
 
+    def occupied_slots(self):
+        """Which slots hold any timer, as a bitmap: bit level * 256 + byte."""
+        cdef int word
+        bits = 0
+        for word in range(LEVELS * WORDS_A_LEVEL):
+            if self.occupied[word]:
+                bits |= <object> self.occupied[word] << 64 * word
+        return bits
+
     def insert_many(self, deadlines, keys):
         """Add many timers, as insert does one after the other; return their handles."""
         cdef Py_buffer ticks, new_keys, out

@@ -316,6 +316,18 @@ class TimerWheel:
         assert position is not None, "a live timer is in no slot and in no queue"
         return self._start_of(position)
 
+    def occupied_slots(self) -> int:
+        """Return which slots hold any timer, as a bitmap: how the wheel looks.
+
+        Returns:
+            Bit p is set if slot p = level * SLOTS + byte has an entry. It may be one that
+            was cancelled and not swept yet; a slot with a live timer is always there.
+            What is due and not yet fired stands in no slot.
+
+        Cost: O(1).
+        """
+        return self._occupied
+
     def insert_many(
         self, deadlines: ReadableBuffer, keys: ReadableBuffer
     ) -> array[int]:

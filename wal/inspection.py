@@ -14,11 +14,17 @@ from datetime import UTC, datetime
 
 from wal.errors import StoreError
 from wal.faults import Fault, Lost
-from wal.filesystem import FileSystem, opened
+from wal.filesystem import FileSystem
 from wal.salvage import Frame
 from wal.scan import Scan, pause_between_looks
 from wal.segment import claims_of_damaged_header, parse_segment_name
-from wal.segment_files import SegmentFile, list_segments, read_file
+from wal.segment_files import (
+    SegmentFile,
+    is_of_a_log,
+    list_segments,
+    read_file,
+    sizes_of,
+)
 from wal.snapshot import (
     SnapshotDamagedError,
     SnapshotInfo,
@@ -66,14 +72,14 @@ def survey(files: FileSystem) -> Survey:
             lies there.
         OSError: the disk cannot be read.
     """
-    sizes = _sizes(files)
+    sizes = sizes_of(files)
     identity, what = None, None
     if STORE_NAME in sizes:
         path = f"{files.path}/{STORE_NAME}"
         identity = decode_identity(read_file(files, STORE_NAME), path)
         if identity is None:
             what = "its checksum does not hold: the identity of the store is damaged"
-    elif any(_is_of_a_log(name) and not left_by_birth(files, name) for name in sizes):
+    elif any(is_of_a_log(name) and not left_by_birth(files, name) for name in sizes):
         what = "missing, though a log is there"
     else:
         is_store(files, create=False)  # says what the directory is instead
@@ -149,7 +155,7 @@ def verify(
     """
     store = survey(files)
     done = 0
-    total = sum(size for name, size in store.sizes.items() if _is_of_a_log(name))
+    total = sum(size for name, size in store.sizes.items() if is_of_a_log(name))
 
     def advance(size_bytes: int) -> None:
         nonlocal done
@@ -336,25 +342,6 @@ def _lack(file: str, offset: int, *, what: str, lost: Lost) -> Fault:
     return Fault(
         file, offset, lost.first, what, records_at_stake=lost.count or 1, lost=lost
     )
-
-
-def _is_of_a_log(name: str) -> bool:
-    return parse_segment_name(name) is not None or parse_snapshot_name(name) is not None
-
-
-def _sizes(files: FileSystem) -> dict[str, int]:
-    try:
-        names = files.names() if files.exists() else []
-    except NotADirectoryError:
-        names = []  # `is_store` says so
-    sizes = {}
-    for name in names:
-        try:
-            with opened(files, name) as handle:
-                sizes[name] = files.size_bytes(handle)
-        except (FileNotFoundError, IsADirectoryError):
-            continue
-    return sizes
 
 
 def _uuid_of_log(files: FileSystem) -> bytes:

@@ -34,7 +34,7 @@ from wal.pool import SegmentPool, ready_names
 from wal.recovery import Recovery, Report
 from wal.retention import Retired, retire
 from wal.segment import SEGMENT_HEADER_BYTES
-from wal.segment_files import segment_sizes
+from wal.segment_files import is_of_a_log, is_segment, sizes_of
 from wal.snapshot import SnapshotInfo, SnapshotWriter
 from wal.store import StoreIdentity, clear_holder
 
@@ -498,7 +498,17 @@ class Log:
 
     def segment_sizes(self) -> list[int]:
         """Return the size of each segment, bytes. Cost: one open a file."""
-        return segment_sizes(self._files)
+        return list(sizes_of(self._files, is_segment).values())
+
+    def file_sizes(self) -> dict[str, int]:
+        """Return the segments and snapshots by name, with their sizes in bytes.
+
+        Raises:
+            OSError: the directory cannot be read.
+
+        Cost: each file is opened and none is read.
+        """
+        return sizes_of(self._files, is_of_a_log)
 
     # -- snapshots --------------------------------------------------------------------
 

@@ -6,8 +6,7 @@ its owner may drop one between two calls is no error.
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Final
 
@@ -18,6 +17,7 @@ from wal.segment import (
     decode_segment_header,
     parse_segment_name,
 )
+from wal.snapshot import parse_snapshot_name
 
 LISTINGS_MAX: Final = 5
 """How often the names are read anew because a file was gone when it was opened."""
@@ -66,18 +66,9 @@ def list_segments(files: FileSystem) -> list[SegmentFile]:
     return sorted(found, key=lambda s: (s.segment_id, s.is_renamed, s.name))
 
 
-def segment_sizes(files: FileSystem) -> list[int]:
-    """Return the size of each segment, bytes; one that goes meanwhile is left out.
-
-    Cost: one open a file; nothing is read.
-    """
-    sizes = []
-    for name in files.names():
-        if parse_segment_name(name) is None:
-            continue
-        with contextlib.suppress(FileNotFoundError), opened(files, name) as handle:
-            sizes.append(files.size_bytes(handle))
-    return sizes
+def is_segment(name: str) -> bool:
+    """Return whether a file is named like a segment."""
+    return parse_segment_name(name) is not None
 
 
 def _look_at(files: FileSystem, name: str) -> Iterator[SegmentFile]:
@@ -93,6 +84,35 @@ def _look_at(files: FileSystem, name: str) -> Iterator[SegmentFile]:
     assert named is not None
     place = (header.segment_id, header.first_lsn) if header is not None else named
     yield SegmentFile(name, *place, size, header, block)
+
+
+def is_of_a_log(name: str) -> bool:
+    """Return whether a file is named like a segment or a snapshot."""
+    return parse_segment_name(name) is not None or parse_snapshot_name(name) is not None
+
+
+def sizes_of(
+    files: FileSystem, is_wanted: Callable[[str], bool] = lambda _: True
+) -> dict[str, int]:
+    """Return the files of a directory by name, with their sizes in bytes; {} without it.
+
+    Args:
+        files: the directory.
+        is_wanted: by the name. In the process that has the store open, leave out what is
+            not of the log: SQLite's locks are lost when any handle of its file closes.
+    """
+    try:
+        names = files.names() if files.exists() else []
+    except NotADirectoryError:
+        names = []  # `is_store` says so
+    sizes = {}
+    for name in filter(is_wanted, names):
+        try:
+            with opened(files, name) as handle:
+                sizes[name] = files.size_bytes(handle)
+        except (FileNotFoundError, IsADirectoryError):
+            continue
+    return sizes
 
 
 def read_file(files: FileSystem, name: str) -> bytes:

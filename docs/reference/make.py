@@ -78,6 +78,10 @@ PAGES = {
             "timingwheel.stores.history_retention": ("Retention",),
             "timingwheel.scheduler.metrics": ("MetricsSnapshot",),
             "timingwheel.jobs.figures": ("HistogramSnapshot",),
+            "timingwheel.jobs.storage": (
+                *("Storage", "LogFacts", "SegmentFacts", "SnapshotFacts"),
+                *("RecoveryFacts", "WheelFacts", "LevelFacts"),
+            ),
         },
     ),
     "tasks.md": PageOf(

@@ -425,6 +425,13 @@ def test_what_is_wrong_is_told_and_a_task_that_is_gone_is_rebound(
     assert app.snapshot_metrics().clock_steps == 0
 
 
+def test_how_the_store_stands_is_told(app: Scheduler) -> None:
+    app.add(program.note.call("x"), delay="1h")
+    found = app.storage()
+    assert (found.path, found.log, found.timers) == (":memory:", None, 1)
+    assert sum(wheel.timers for wheel in found.wheels) == 1
+
+
 def public_names(kind: type) -> set[str]:
     return {name for name in dir(kind) if not name.startswith("_")}
 

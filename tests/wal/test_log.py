@@ -373,6 +373,16 @@ def test_a_snapshot_is_pinned_at_what_is_durable(log: Log) -> None:
     assert log.durable_lsn == 3  # a snapshot may only hold what is durable
 
 
+def test_the_files_of_a_log_are_told_and_no_others(
+    disk: MemoryFileSystem, log: Log
+) -> None:
+    """Closing any handle of an SQLite file in this process would drop its locks."""
+    disk.close(disk.create("history.db"))
+    disk.fail("open", errno.EIO, name="history.db", times=None)
+    commit_each(log, b"1")
+    assert log.file_sizes() == dict.fromkeys(segments_of(disk), SEGMENT_BYTES)
+
+
 def test_a_snapshot_cannot_reach_what_was_never_appended(
     log: Log, disk: MemoryFileSystem
 ) -> None:

@@ -167,6 +167,7 @@ class AsyncClient(Awaited):
     why = awaited(Client.why)
     skips = awaited(Client.skips)
     load_ahead = awaited(Client.load_ahead)
+    storage = awaited(Client.storage)
     queues = awaited(Client.queues)
     calendars = awaited(Client.calendars)
     workers = awaited(Client.workers)

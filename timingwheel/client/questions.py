@@ -30,6 +30,7 @@ from timingwheel.jobs.model import (
     SkipRange,
 )
 from timingwheel.jobs.schedule import DstMark
+from timingwheel.jobs.storage import Storage
 from timingwheel.jobs.store import (
     PAGE_LIMIT,
     Load,
@@ -168,6 +169,11 @@ class ClientQuestions(Asking):
     def known_tasks(self) -> list[TaskFacts]:
         """Return the tasks of the server and those that live jobs name."""
         return self._list(("tasks",), TaskFacts)
+
+    def storage(self) -> Storage:
+        """Return how the server's store stands. As Scheduler.storage."""
+        found: Storage = self._get(("log",), Storage)
+        return found
 
     def check(self) -> list[Finding]:
         """Look over the whole store and return what is wrong. As Scheduler.check."""

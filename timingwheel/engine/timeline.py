@@ -182,6 +182,10 @@ class Timeline:
         ahead = self.elapsed_ahead_ns if base == Base.ELAPSED else self._wall_ahead_ns
         return (tick << TICK_BITS) - ahead
 
+    def wheels(self) -> dict[str, TimerWheel]:
+        """Return the wheels by name, to look at; the owner's lock is held."""
+        return {"elapsed": self.elapsed_wheel, "wall": self._wall}
+
     def __len__(self) -> int:
         return len(self.elapsed_wheel) + len(self._wall) + len(self._passed)
 

@@ -44,6 +44,7 @@ from timingwheel.jobs.model import (
     RunState,
     SkipRange,
 )
+from timingwheel.jobs.storage import Storage
 
 Ticket = NewType("Ticket", int)
 """Stands for what a call has appended; `commit` makes it durable."""
@@ -282,6 +283,9 @@ class JobStore(Protocol):
 
     def now(self) -> Instant:
         """Return the present by which this store decides what is due."""
+
+    def storage(self) -> Storage:
+        """Return how the store stands: its log, its wheels, its last recovery."""
 
     def commit(self, ticket: Ticket) -> None:
         """Return when what the ticket stands for is durable."""

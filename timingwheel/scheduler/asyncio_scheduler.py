@@ -245,6 +245,7 @@ class AsyncScheduler(Awaited):
     workers = awaited(Scheduler.workers)
     known_tasks = awaited(Scheduler.known_tasks)
     load_ahead = awaited(Scheduler.load_ahead)
+    storage = awaited(Scheduler.storage)
     check = awaited(Scheduler.check)
 
     async def pause(

@@ -15,6 +15,7 @@ from timingwheel.jobs.calendars import NamedCalendar
 from timingwheel.jobs.durations import Duration, duration_ns
 from timingwheel.jobs.explaining import TIMES_MAX, NextTime
 from timingwheel.jobs.model import Job, JobState, Queue, Run, RunState, SkipRange
+from timingwheel.jobs.storage import Storage
 from timingwheel.jobs.store import PAGE_LIMIT, JobQuery, Load, RunQuery
 from timingwheel.scheduler.checking import Doctor, Finding
 from timingwheel.scheduler.describing import explained, upcoming
@@ -266,6 +267,16 @@ class Questions:
             )
         store = self.desk.store
         return store.load_ahead(store.now().wall_ns + span_ns, step_ns)
+
+    def storage(self) -> Storage:
+        """Return how the store stands: log, snapshots, last recovery, wheels.
+
+        Raises:
+            OSError: the directory cannot be read.
+
+        Cost: the names and sizes of the log's files; no content is read.
+        """
+        return self.desk.store.storage()
 
     def check(self) -> list[Finding]:
         """Look over the whole store and return what is wrong, with the fix for each.

@@ -7,6 +7,7 @@ from typing import Final
 from timingwheel.errors import ArgumentError
 from timingwheel.jobs.calendars import NamedCalendar
 from timingwheel.jobs.errors import UnknownCalendarError
+from timingwheel.jobs.storage import Storage
 from timingwheel.scheduler.checking import Finding
 from timingwheel.scheduler.metrics import MetricsSnapshot
 from timingwheel.scheduler.surveying import TaskFacts, Worker
@@ -142,6 +143,11 @@ def metrics(asked: Asked) -> MetricsSnapshot:
     return asked.scheduler.snapshot_metrics()
 
 
+def log(asked: Asked) -> Storage:
+    """Return how the store stands: log, snapshots, last recovery, wheels."""
+    return asked.scheduler.storage()
+
+
 def now(asked: Asked) -> NowAnswer:
     """Return the present of the store."""
     wall_ns = asked.scheduler.desk.store.now().wall_ns
@@ -239,5 +245,6 @@ PLACE_OPERATIONS: Final = (
     Operation(
         "GET", "/metrics", metrics, MetricsSnapshot, "What this process has counted"
     ),
+    Operation("GET", "/log", log, Storage, "How the store stands"),
     Operation("GET", "/now", now, NowAnswer, "The present of the store"),
 )

@@ -42,6 +42,7 @@ from timingwheel.jobs.model import (
     RunState,
     SkipRange,
 )
+from timingwheel.jobs.storage import Storage
 from timingwheel.jobs.store import (
     CancelResult,
     CatchUp,
@@ -76,6 +77,7 @@ from timingwheel.stores.owner import StoreOwner
 from timingwheel.stores.putting import put_all
 from timingwheel.stores.records import CalendarSet, Kind, LiveRun, record
 from timingwheel.stores.serving import Serving
+from timingwheel.stores.storage import storage_of
 from wal.filesystem import FileSystem
 from wal.log import Log
 from wal.recovery import Report
@@ -210,6 +212,15 @@ class EmbeddedStore:
             now = self._core.now()
         return Instant(now.wall_ns, now.elapsed_ns)
 
+    def storage(self) -> Storage:
+        """Return how the store stands; see storage_of for what it costs."""
+        self._core.require_alive()
+        return storage_of(
+            self._core,
+            history_lsn=self._history.reached_lsn,
+            snapshot=self._last_snapshot,
+        )
+
     def commit(self, ticket: Ticket) -> None:
         """Return when what the ticket stands for is durable."""
         self._owner.commit(ticket)
@@ -232,8 +243,12 @@ class EmbeddedStore:
         return measure(
             self._owner,
             workers=self._serving.worker_count,
-            snapshot=self._snapshotter.last if self._snapshotter is not None else None,
+            snapshot=self._last_snapshot,
         )
+
+    @property
+    def _last_snapshot(self) -> SnapshotInfo | None:
+        return self._snapshotter.last if self._snapshotter is not None else None
 
     # -- jobs ----------------------------------------------------------------------------
 
