@@ -73,8 +73,10 @@ class Snapshotter:
         """Write a snapshot now, in the caller's thread; it gives way to commits alone.
 
         Raises:
+            EngineClosedError: the engine is closed, or this is a forked child.
             OSError: the disk is full or failed; the engine goes on without it.
         """
+        self._core.require_alive()
         with self._writing:
             return self._write(pause=GiveWay(self._log, self._stopped.wait))
 
