@@ -8,14 +8,20 @@ Marks of a block of code, after its language:
                         its output, in order, with `...` for what is different each time
     needs=MODULE        only where that module is installed
 
+A server's port on a page is 8765, and a free one where a test follows the page.
+
 All other Python is compiled.
 """
 
 from __future__ import annotations
 
 import ast
+import contextlib
 import importlib.util
+import os
 import re
+import signal
+import socket
 import subprocess
 import sys
 from collections.abc import Callable
@@ -110,32 +116,54 @@ def shown(expected: str, output: str) -> bool:
     return True
 
 
+def free_port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        return int(taken.getsockname()[1])
+
+
 def follow(text: str, directory: Path) -> list[str]:
     """Do what a page says; return what came out otherwise than it says."""
-    wrong, output = [], ""
-    path = f"{Path(sys.executable).parent}:/usr/bin:/bin"
-    for block in blocks(text):
-        file = block.mark("file")
-        if file is not None:
-            (directory / file).parent.mkdir(parents=True, exist_ok=True)
-            (directory / file).write_text(block.text)
-        elif block.language == "sh" and "run" in block.marks:
-            done = subprocess.run(
-                ["bash", "-eu", "-c", block.text],
-                text=True,
-                stdout=subprocess.PIPE,
-                stderr=subprocess.STDOUT,
-                cwd=directory,
-                env={"PYTHONPATH": str(ROOT), "PATH": path, "HOME": str(directory)},
-                timeout=110,
-                check=False,
-            )
-            output = done.stdout
-            if done.returncode != 0:
-                wrong.append(f"{block.text}ended with {done.returncode}:\n{output}")
-        elif block.language == "text" and not shown(block.text, output):
-            wrong.append(f"this was to be shown:\n{block.text}in this:\n{output}")
+    wrong, output, port = [], "", str(free_port())
+    text = text.replace("timingwheel serve ", f"timingwheel serve --port {port} ")
+    text = text.replace("127.0.0.1:8765", f"127.0.0.1:{port}")
+    with contextlib.ExitStack() as ends:
+        for block in blocks(text):
+            file = block.mark("file")
+            if file is not None:
+                (directory / file).parent.mkdir(parents=True, exist_ok=True)
+                (directory / file).write_text(block.text)
+            elif block.language == "sh" and "run" in block.marks:
+                code, output = run_shell(block.text, directory, ends)
+                if code != 0:
+                    wrong.append(f"{block.text}ended with {code}:\n{output}")
+            elif block.language == "text" and not shown(block.text, output):
+                wrong.append(f"this was to be shown:\n{block.text}in this:\n{output}")
     return wrong
+
+
+def run_shell(
+    text: str, directory: Path, ends: contextlib.ExitStack
+) -> tuple[int, str]:
+    """Run a block; what it leaves running goes on until `ends` closes."""
+    path = f"{Path(sys.executable).parent}:/usr/bin:/bin"
+    shell = subprocess.Popen(
+        ["bash", "-eu", "-c", text],
+        text=True,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        cwd=directory,
+        env={"PYTHONPATH": str(ROOT), "PATH": path, "HOME": str(directory)},
+        start_new_session=True,
+    )
+    ends.callback(end_session, shell.pid)
+    output, _ = shell.communicate(timeout=110)
+    return shell.returncode, output
+
+
+def end_session(leader: int) -> None:
+    """End what a shell has left behind."""
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(leader, signal.SIGKILL)
 
 
 PROGRAMS = [
