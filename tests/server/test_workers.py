@@ -88,6 +88,8 @@ def test_an_end_that_is_told_twice_is_accepted_twice(
     assert worker.end(claim, value=1) == "accepted"
     assert worker.end(claim, value=2) == "accepted"
     assert app.run(ref).result("30s") == 1
+    counted = app.snapshot_metrics()
+    assert (counted.runs["ok"], counted.lease_losses) == (1, 0)
     stranger = claim | {"token": claim["token"] + 1}
     assert worker.end(stranger) == "lease_lost"
 

@@ -178,16 +178,18 @@ class WorkerHub:
         store = self._scheduler.desk.store
         verdicts, ticket = store.finish(ends)
         store.commit(ticket)
-        verdicts = [
-            Verdict.ACCEPTED if self._was_told(end, verdict) else verdict
-            for end, verdict in zip(ends, verdicts, strict=False)
-        ]
         with self._lock:
             given = self._given.get(worker, {})
             for end, _ in zip(ends, verdicts, strict=False):
                 given.pop(end.token, None)
-        self._count_ends(ends, verdicts)
-        return verdicts
+        answers: list[Verdict] = []
+        for end, verdict in zip(ends, verdicts, strict=False):
+            if verdict is Verdict.LEASE_LOST and self._was_told(end):
+                answers.append(Verdict.ACCEPTED)
+                continue
+            self._count_end(end, verdict)
+            answers.append(verdict)
+        return answers
 
     def leave(self, worker: str) -> None:
         """Forget a worker; what it still has is lost."""
@@ -223,17 +225,16 @@ class WorkerHub:
 
     # -- inside ---------------------------------------------------------------------------
 
-    def _count_ends(self, ends: Sequence[Finish], verdicts: Sequence[Verdict]) -> None:
+    def _count_end(self, end: Finish, verdict: Verdict) -> None:
         metrics, now_ns = self._scheduler.metrics, self._scheduler.clock.wall_ns()
-        for end, verdict in zip(ends, verdicts, strict=False):
-            if verdict is Verdict.LEASE_LOST:
-                metrics.count("lease_losses")
-                continue
-            snoozes = end.snooze_ns is not None
-            begun_ns = end.started_ns or now_ns
-            metrics.note_far_end(
-                "snoozed" if snoozes else end.outcome.value, now_ns - begun_ns
-            )
+        if verdict is Verdict.LEASE_LOST:
+            metrics.count("lease_losses")
+            return
+        snoozes = end.snooze_ns is not None
+        begun_ns = end.started_ns or now_ns
+        metrics.note_far_end(
+            "snoozed" if snoozes else end.outcome.value, now_ns - begun_ns
+        )
 
     def _require(self, worker: str) -> None:
         with self._lock:
@@ -248,10 +249,8 @@ class WorkerHub:
             self._given.pop(worker, None)
             self._drained.discard(worker)
 
-    def _was_told(self, end: Finish, verdict: Verdict) -> bool:
+    def _was_told(self, end: Finish) -> bool:
         """Return whether a refused end is one that has been taken in before."""
-        if verdict is Verdict.ACCEPTED:
-            return False
         return any(
             one.token == end.token and one.outcome not in (None, Outcome.LOST)
             for one in self._scheduler.desk.store.attempts(end.run_id)

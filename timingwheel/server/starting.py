@@ -83,7 +83,7 @@ def told(server: HttpServer, data: str, *, tasks: TaskRegistry | None) -> list[s
     return [
         f"serving {data} on {server.url}; Ctrl-C ends it",
         f"  {API_PATH} is the API, /openapi.json describes it",
-        "  /health and /ready are for supervisors",
+        "  /health and /ready are for supervisors, /metrics is for Prometheus",
         f"  {runs}",
     ]
 
