@@ -125,6 +125,22 @@ class StoreOracle:
             return CancelResult.CANCELLED
         return CancelResult.RUNNING
 
+    def cancels_run(self, run_id: RunId, live: Iterable[Run]) -> CancelResult:
+        """Somebody cancels one run; return what is the right answer.
+
+        Args:
+            run_id: which; it has not ended.
+            live: all that have not, before.
+        """
+        job = self.jobs[JobId(run_id.partition("@")[0])]
+        is_last = [run.id for run in live if run.job_id == job.job_id] == [run_id]
+        if is_last and not job.recurs and not job.cancelled:
+            job.cancelled = True
+            job.paused = False
+        if run_id in self.running:
+            return CancelResult.RUNNING
+        return CancelResult.CANCELLED
+
     # -- what always holds ------------------------------------------------------------------
 
     def compare(

@@ -128,6 +128,16 @@ class StoreMachine(RuleBasedStateMachine):
 
     @precondition(lambda self: self.oracle.jobs)
     @rule(data=st.data())
+    def cancel_run(self, data: st.DataObject) -> None:
+        live = [run for run in self.stage.runs() if run.state not in FINAL]
+        if live:
+            ids = sorted(run.id for run in live)
+            run_id = data.draw(st.sampled_from(ids))
+            wanted = self.oracle.cancels_run(run_id, live)
+            assert self.stage.store.cancel_run(run_id) is wanted
+
+    @precondition(lambda self: self.oracle.jobs)
+    @rule(data=st.data())
     def pause(self, data: st.DataObject) -> None:
         job = self.a_job(data)
         try:
