@@ -285,6 +285,21 @@ def test_a_token_that_may_not_work_ends_the_start() -> None:
             assert worker.id is not None
 
 
+def test_it_runs_for_ever_in_the_main_thread_alone(server: HttpServer) -> None:
+    refused: list[Exception] = []
+
+    def run() -> None:
+        try:
+            Worker(server.url, TASKS).run_forever()
+        except ArgumentError as error:
+            refused.append(error)
+
+    thread = threading.Thread(target=run)
+    thread.start()
+    thread.join(PATIENCE_S)
+    assert "in the main thread" in str(refused)
+
+
 def test_what_a_worker_cannot_mean_is_named(server: HttpServer) -> None:
     with pytest.raises(ArgumentError, match="there are none: import the module"):
         Worker(server.url, TaskRegistry()).start()

@@ -31,7 +31,7 @@ from types import TracebackType
 from typing import Any, Final, Self, Unpack, overload
 
 from timingwheel.clock import Clock, SystemClock
-from timingwheel.errors import ArgumentError, EngineClosedError, EngineFailedError
+from timingwheel.errors import EngineClosedError, EngineFailedError
 from timingwheel.jobs.durations import Duration, duration_ns
 from timingwheel.jobs.errors import TaskError
 from timingwheel.jobs.model import DEFAULT_QUEUE, Delivery
@@ -54,7 +54,7 @@ from timingwheel.scheduler.payloads import Form, Upgrade
 from timingwheel.scheduler.questions import Questions
 from timingwheel.scheduler.requests import Requests
 from timingwheel.scheduler.retrying import Retry
-from timingwheel.scheduler.signals import signals_put
+from timingwheel.scheduler.signals import require_main_thread, signals_put
 from timingwheel.scheduler.tasks import Task, TaskRegistry, checked_registry
 from timingwheel.scheduler.watching import RunWatch
 from timingwheel.stores.embedded import StoreOptions
@@ -257,12 +257,7 @@ class Scheduler(Requests, Questions):
             EngineFailedError: the log failed, so that a supervisor sees a bad end.
             ArgumentError: it is not called in the main thread, where signals arrive.
         """
-        if threading.current_thread() is not threading.main_thread():
-            raise ArgumentError(
-                "thread",
-                threading.current_thread().name,
-                "call run_forever in the main thread; start() works in any",
-            )
+        require_main_thread()
         # A queue whose put is safe in a signal handler, unlike an Event's set.
         ends: queues.SimpleQueue[int | BaseException] = queues.SimpleQueue()
         self.add_failure_listener(ends.put)

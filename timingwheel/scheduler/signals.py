@@ -4,12 +4,30 @@ from __future__ import annotations
 
 import queue as queues
 import signal
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from types import FrameType
 from typing import Final
 
+from timingwheel.errors import ArgumentError
+
 _SIGNALS: Final = (signal.SIGINT, signal.SIGTERM)
+
+
+def require_main_thread() -> None:
+    """Return if this is the main thread, where signals arrive.
+
+    Raises:
+        ArgumentError: it is another.
+    """
+    thread = threading.current_thread()
+    if thread is not threading.main_thread():
+        raise ArgumentError(
+            "thread",
+            thread.name,
+            "call run_forever in the main thread; start() works in any",
+        )
 
 
 @contextmanager

@@ -31,7 +31,7 @@ from timingwheel.scheduler.metrics import Metrics, MetricsSnapshot
 from timingwheel.scheduler.opening import executor_makers, worker_name
 from timingwheel.scheduler.options import checked_text
 from timingwheel.scheduler.scheduler import GRACE_SECONDS
-from timingwheel.scheduler.signals import signals_put
+from timingwheel.scheduler.signals import require_main_thread, signals_put
 from timingwheel.scheduler.tasks import TaskRegistry, checked_registry
 from timingwheel.worker.service import Service
 
@@ -153,8 +153,11 @@ class Worker:
             grace: as `stop`.
 
         Raises:
-            ArgumentError, AccessError: as `start`.
+            ArgumentError: as `start`, or it is not called in the main thread, where
+                signals arrive.
+            AccessError: as `start`.
         """
+        require_main_thread()
         ends: queues.SimpleQueue[int | BaseException] = queues.SimpleQueue()
         try:
             with signals_put(ends):
