@@ -129,13 +129,17 @@ class GroupCommit:
             else:
                 with self._mutex:
                     self.durable_lsn = durable
-                    self._release()
+                    if self._waiters:
+                        self._release()
             for listener in self.listeners:
                 listener()
 
     def _leave(self, me: _Caller) -> None:
         """Wait no longer, and hand leadership on if it is mine. Twice is once."""
         with self._mutex:
+            if not self._waiters and self._leader is me:
+                self._leader = None
+                return
             self._waiters.pop(me, None)
             if self._leader is not me:
                 return

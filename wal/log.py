@@ -156,6 +156,8 @@ class Log:
         self._mutex = threading.Lock()
         self._work = threading.Condition(self._mutex)
         self._wanted_lsn = 0
+        self._resting = False
+        """Whether the commit thread waits for work and nobody has told it of any."""
         self._committer: threading.Thread | None = None
 
     # -- open and read ----------------------------------------------------------------
@@ -439,7 +441,8 @@ class Log:
             CommitUnknownError: the disk failed first.
             ValueError: no record has that number yet.
         """
-        lsn = self._appended(lsn)
+        if lsn is None or not self._appending or lsn >= self._plan.next_lsn:
+            lsn = self._appended(lsn)
         self._commits.wait(lsn)
 
     def commit_soon(self, lsn: int) -> None:
@@ -451,7 +454,8 @@ class Log:
             CommitUnknownError: only without threads (`background=False`).
             ValueError: no record has that number yet.
         """
-        lsn = self._appended(lsn)
+        if not self._appending or lsn >= self._plan.next_lsn:
+            self._appended(lsn)
         if self.durability == "interval":
             return
         if self._committer is None:
@@ -460,7 +464,11 @@ class Log:
         with self._mutex:
             if lsn > self._wanted_lsn:
                 self._wanted_lsn = lsn
-                self._work.notify()
+                if self._resting:
+                    self._work.notify()
+                    # One notice is enough, however many ask; noted after it, so that one
+                    # which Ctrl-C cut off is given by the next who asks.
+                    self._resting = False
 
     def add_listener(self, listener: Callable[[], None]) -> None:
         """Have `listener` called after each commit and after a failure.
@@ -620,6 +628,7 @@ class Log:
                     if interval
                     else self._wanted_lsn > self._commits.durable_lsn
                 ):
+                    self._resting = True
                     self._work.wait()
                 if self._closed:
                     return

@@ -128,14 +128,17 @@ class SegmentWriter:
         if place.last_lsn < frame.first_lsn:
             write_fully(self._files, place.handle, frame.sealed, offset=place.offset)
             self._unsynced = True
-            self._place = _Place(  # half the time of _replace
-                place.handle,
-                place.header,
-                place.seed,
-                place.offset + len(frame.sealed),
-                frame.last_lsn,
-                chain_of(frame.sealed),
-                place.opened_by,
+            self._place = tuple.__new__(  # a fifth of the time of _replace
+                _Place,
+                (
+                    place.handle,
+                    place.header,
+                    place.seed,
+                    place.offset + len(frame.sealed),
+                    frame.last_lsn,
+                    chain_of(frame.sealed),
+                    place.opened_by,
+                ),
             )
 
     def sync(self) -> None:
