@@ -15,7 +15,6 @@ from __future__ import annotations
 import functools
 import importlib
 import inspect
-import sys
 import threading
 from collections.abc import Callable, Mapping
 from typing import Any, Final, NamedTuple
@@ -27,16 +26,14 @@ from timingwheel.errors import ArgumentError, PayloadTooLargeError
 from timingwheel.jobs.durations import Duration, duration_ns
 from timingwheel.jobs.errors import TaskError, UnknownTaskError
 from timingwheel.jobs.model import DEFAULT_QUEUE, Delivery, Payload
+from timingwheel.scheduler.observing import AttemptObserver
 from timingwheel.scheduler.options import checked_text
 from timingwheel.scheduler.payloads import Form, PayloadCodec, Upgrade
+from timingwheel.scheduler.places import place_of
 from timingwheel.scheduler.retrying import Retry
 from timingwheel.scheduler.signatures import Signature
 
 NAME_CHARS_MAX: Final = 500
-
-MAIN: Final = "__main__"
-MAIN_IN_CHILD: Final = "__mp_main__"
-"""How a child process calls its parent's main module, as multiprocessing does."""
 
 
 class Call(NamedTuple):
@@ -108,6 +105,7 @@ class Task:
         place: where it can be imported from, `module:qualname`.
         retry, timeout_ns, delivery, executor, queue, priority: defaults for its jobs;
             executor None is the scheduler's.
+        observer: hears of every attempt; see TaskRegistry.observe.
 
     Args:
         function: made by def at the top level of a module.
@@ -145,7 +143,13 @@ class Task:
         queue: str = DEFAULT_QUEUE,
         priority: int = 0,
     ) -> None:
-        self.place: Final = _place_of(function)
+        if isinstance(function, Task):
+            raise TaskError(
+                "function",
+                function,
+                "it is a task already; pass the function, task.function, for a second one",
+            )
+        self.place: Final = place_of(function)
         self.name: Final = _checked_name(self.place if name is None else name)
         self.function: Final[Callable[..., Any]] = function
         self.is_async: Final = inspect.iscoroutinefunction(function)
@@ -175,6 +179,7 @@ class Task:
                 "priority", priority, "pass a whole number, higher is sooner"
             )
         self.priority: Final = priority
+        self.observer: AttemptObserver | None = None
         functools.update_wrapper(self, function)
 
     @property
@@ -211,6 +216,17 @@ class TaskRegistry:
         self._lock = threading.Lock()
         self._tasks: dict[str, Task] = {}
         self._aliases: dict[str, str] = {}
+        self._observer: AttemptObserver | None = None
+
+    def observe(self, observer: AttemptObserver) -> None:
+        """Have an observer hear of every attempt of all tasks, those to come too.
+
+        It takes the place of a former one.
+        """
+        with self._lock:
+            self._observer = observer
+            for task in self._tasks.values():
+                task.observer = observer
 
     def register(self, task: Task) -> Task:
         """Add a task; one that was defined anew, by a reload perhaps, replaces it.
@@ -228,6 +244,8 @@ class TaskRegistry:
                     "with name=",
                 )
             self._tasks[task.name] = task
+            if self._observer is not None:
+                task.observer = self._observer
             self._aliases.pop(task.name, None)
         return task
 
@@ -324,54 +342,6 @@ def import_task(
     if isinstance(found, Task):
         found = found.function
     return Task(found, name=name, **options())
-
-
-def _place_of(function: Callable[..., Any]) -> str:
-    """Return where a function can be imported from.
-
-    Raises:
-        TaskError: nowhere.
-    """
-    if inspect.ismethod(function):
-        fix = "a bound method cannot be found again by name; pass a top-level function"
-        raise TaskError("function", function, fix)
-    if isinstance(function, Task):
-        fix = "it is a task already; pass the function, task.function, for a second one"
-        raise TaskError("function", function, fix)
-    module = getattr(function, "__module__", None)
-    qualname = getattr(function, "__qualname__", None)
-    if not inspect.isroutine(function) or not module or not qualname:
-        fix = "pass a function made by def (or async def) at the top level of a module"
-        raise TaskError("function", function, fix)
-    if "<lambda>" in qualname:
-        fix = "a lambda has no name to be found by; def it at the top level of a module"
-        raise TaskError("function", function, fix)
-    if "<locals>" in qualname:
-        fix = (
-            "it is defined inside a function and cannot be imported; move it to the top "
-            "level of its module and pass as arguments what it takes from outside"
-        )
-        raise TaskError("function", function, fix)
-    if inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function):
-        fix = "calling a generator runs nothing of it; return instead of yield"
-        raise TaskError("function", function, fix)
-    if "." in qualname and next(iter(inspect.signature(function).parameters), "") in {
-        "self",
-        "cls",
-    }:
-        fix = "a method needs its object; pass a top-level function or a staticmethod"
-        raise TaskError("function", function, fix)
-    return f"{_module_name(module)}:{qualname}"
-
-
-def _module_name(module: str) -> str:
-    """Return by which name a module can be imported elsewhere."""
-    if module not in {MAIN, MAIN_IN_CHILD}:
-        return module
-    # Run by `python -m package.module`, the main module has a name to be found by.
-    spec = getattr(sys.modules.get(module), "__spec__", None)
-    name = getattr(spec, "name", None)
-    return name if name and name != MAIN_IN_CHILD else MAIN
 
 
 def _checked_name(name: object) -> str:

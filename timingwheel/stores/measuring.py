@@ -19,7 +19,7 @@ from timingwheel.jobs.figures import (
     LogFigures,
     StoreFigures,
 )
-from timingwheel.jobs.model import JobState
+from timingwheel.jobs.model import JobState, RunState
 from timingwheel.stores.owner import StoreOwner
 from wal.log import Log
 from wal.snapshot import SnapshotInfo
@@ -48,6 +48,7 @@ def measure(
         # A plain job is a timer and nothing else, and no timer is anything else.
         jobs[JobState.ACTIVE] += len(core.state.table)
         runs, skips = Counter(state.runs_ended), Counter(state.skipped)
+        runs[RunState.SUCCEEDED] += state.plain_ended
         backlog = state.ready.by_queue()
         running, leases_expired = len(state.running), state.leases_expired
         timers = len(core.state.timeline)

@@ -85,7 +85,10 @@ class StoreState:
         """Whether the history has what ended at an LSN: before, it is remembered here."""
         self.jobs_by_state: Counter[JobState] = Counter()
         self.runs_ended: Counter[RunState] = Counter()
-        """Runs that reached a final state since the store was opened."""
+        """Runs that reached a final state since the store was opened, but for those of
+        plain jobs that succeeded: they are many, and an integer is quicker."""
+        self.plain_ended = 0
+        """Runs of plain jobs that succeeded since then."""
         self.skipped: Counter[SkipReason] = Counter()
         """Occurrences that did not run, since the store was opened."""
         self.leases_expired = 0
@@ -239,7 +242,7 @@ class StoreState:
             foreseen = self._foreseen
             run = foreseen.popleft() if foreseen else _decode_history_run(data[1:]).run
             self.ended.append((lsn, run))
-            self.runs_ended[run.state] += 1
+            self.plain_ended += 1
             self._note_recent(run.job_id, lsn, state=run.state)
 
     def _note_recent(

@@ -39,6 +39,7 @@ from timingwheel.scheduler.context import (
     Snooze,
 )
 from timingwheel.scheduler.executors.executor import Host, Work
+from timingwheel.scheduler.observing import Observation
 from timingwheel.scheduler.tasks import Task
 
 ERROR_CHARS_MAX: Final = 16_000
@@ -76,6 +77,7 @@ class Attempt:
         self.context = context
         self.started_ns = started_ns
         self._log_text = log_text
+        self._error: BaseException | None = None
 
     def run(self, then: Callable[[Any], Any] | None = None) -> Finish:
         """Call the handler in this thread; a coroutine gets a loop of its own.
@@ -85,10 +87,15 @@ class Attempt:
         Args:
             then: takes what the handler returned, and what this returns is the result.
         """
-        return contextvars.copy_context().run(self._run, then)
+        return contextvars.copy_context().run(self._observed, then)
 
     async def run_async(self) -> Finish:
         """Call the handler, a coroutine function, on this loop."""
+        observation = self._observation()
+        finish = await self._run_async()
+        return finish if observation is None else self._told(observation, finish)
+
+    async def _run_async(self) -> Finish:
         CURRENT.set(self.context)
         try:
             call = self._decoded()
@@ -104,6 +111,22 @@ class Attempt:
         """Return the end of an attempt that its executor has given up on."""
         self.context.close()
         return self._finish(outcome, error=words)
+
+    def _observed(self, then: Callable[[Any], Any] | None) -> Finish:
+        observation = self._observation()
+        finish = self._run(then)
+        return finish if observation is None else self._told(observation, finish)
+
+    def _observation(self) -> Observation | None:
+        observer = self.task.observer
+        return (
+            None if observer is None else Observation(observer, self.task, self.claim)
+        )
+
+    def _told(self, observation: Observation, finish: Finish) -> Finish:
+        # Let go of at once: its traceback has this attempt in its frames.
+        error, self._error = self._error, None
+        return observation.end(finish, error)
 
     def _run(self, then: Callable[[Any], Any] | None) -> Finish:
         CURRENT.set(self.context)
@@ -158,6 +181,8 @@ class Attempt:
     def _raised(self, error: BaseException) -> Finish:
         context = self.context
         context.close()
+        if self.task.observer is not None:
+            self._error = error
         if isinstance(error, Snooze):
             return self._finish(Outcome.OK, snooze_ns=error.delay_ns)
         words = error_text(error)

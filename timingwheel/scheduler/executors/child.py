@@ -54,9 +54,8 @@ from timingwheel.scheduler.executors.messages import (
     ToExecutor,
     framed,
 )
+from timingwheel.scheduler.places import MAIN, MAIN_IN_CHILD
 from timingwheel.scheduler.tasks import (
-    MAIN,
-    MAIN_IN_CHILD,
     Call,
     Task,
     import_task,

@@ -48,7 +48,8 @@ from timingwheel.scheduler.executors.pace import Pace
 from timingwheel.scheduler.executors.process_slot import ProcessSlot
 from timingwheel.scheduler.executors.reports import Reports
 from timingwheel.scheduler.executors.switchboard import Switchboard
-from timingwheel.scheduler.tasks import MAIN, Task
+from timingwheel.scheduler.places import MAIN
+from timingwheel.scheduler.tasks import Task
 
 _TIDY_S: Final = 0.2
 
