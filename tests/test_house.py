@@ -41,8 +41,8 @@ SLEEPING_TESTS: dict[str, str] = {}
 TOUCH_FILES = {
     "wal/filesystem.py": "the one place that does",
     "timingwheel/cli/settings.py": "reads the user's configuration file",
-    "timingwheel/stores/history_schema.py": "opens SQLite, which has files of its own",
-    "timingwheel/stores/history_connections.py": "hands SQLite's connections on",
+    "timingwheel/stores/sqlite_files.py": "opens SQLite, which has files of its own",
+    "timingwheel/stores/sqlite_connections.py": "hands SQLite's connections on",
 }
 
 # ---------------------------------------------------------------------------- the rules

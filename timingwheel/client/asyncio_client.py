@@ -168,6 +168,7 @@ class AsyncClient(Awaited):
     skips = awaited(Client.skips)
     load_ahead = awaited(Client.load_ahead)
     storage = awaited(Client.storage)
+    audit = awaited(Client.audit)
     queues = awaited(Client.queues)
     calendars = awaited(Client.calendars)
     workers = awaited(Client.workers)

@@ -45,6 +45,7 @@ from timingwheel.wire.answers import (
     NowAnswer,
     PageAnswer,
 )
+from timingwheel.wire.audit import AuditEntry, AuditOutcome
 
 
 class _Time(msgspec.Struct, frozen=True):
@@ -183,6 +184,45 @@ class ClientQuestions(Asking):
         """Return what the server's process has counted."""
         found: MetricsSnapshot = self._get(("metrics",), MetricsSnapshot)
         return found
+
+    def audit(
+        self,
+        *,
+        actor: str | None = None,
+        operation: str | None = None,
+        target: str | None = None,
+        outcome: AuditOutcome | None = None,
+        since: datetime | None = None,
+        until: datetime | None = None,
+        limit: int = PAGE_LIMIT,
+        cursor: str | None = None,
+    ) -> Page[AuditEntry]:
+        """Return who did what over HTTP and what was refused, newest first.
+
+        Args:
+            actor: whose token it was.
+            operation: such as "pause_job".
+            target: of which job, run, queue or the like, as it was named.
+            outcome: "done", "refused" or "failed".
+            since: none before.
+            until: none at or after.
+            limit: rows at most, 1 to 1,000.
+            cursor: of the page before.
+        """
+        query = {
+            "actor": actor,
+            "operation": operation,
+            "target": target,
+            "outcome": outcome,
+            "since": moment_text(since, "since"),
+            "until": moment_text(until, "until"),
+            "limit": limit,
+            "cursor": cursor,
+        }
+        page: PageAnswer[AuditEntry] = self._get(
+            ("audit",), PageAnswer[AuditEntry], query
+        )
+        return Page(page.items, page.cursor)
 
     def now(self) -> NowAnswer:
         """Return the present of the store, and whether the server starts runs."""

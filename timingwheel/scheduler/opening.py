@@ -10,6 +10,7 @@ from typing import Final, Unpack
 
 from timingwheel.clock import Clock
 from timingwheel.engine.arguments import check_log_options
+from timingwheel.engine.volatile import MEMORY
 from timingwheel.errors import ArgumentError
 from timingwheel.jobs.store import JobStore
 from timingwheel.scheduler.crew import MakeExecutor
@@ -76,6 +77,15 @@ def open_store(
     if callable(source):
         return source(clock)
     return EmbeddedStore.open(source, clock=clock, **options)
+
+
+def directory_of(source: StoreSource) -> str | None:
+    """Return the directory of a store; None if it has no real one."""
+    if isinstance(source, FileSystem):
+        return source.path if type(source) is FileSystem else None
+    if callable(source) or source == MEMORY:
+        return None
+    return os.fspath(source)
 
 
 def executor_makers(slots: int) -> dict[str, MakeExecutor]:

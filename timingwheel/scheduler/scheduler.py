@@ -44,6 +44,7 @@ from timingwheel.scheduler.opening import (
     StoreSource,
     checked_log_options,
     checked_source,
+    directory_of,
     executor_makers,
     open_store,
     worker_name,
@@ -114,6 +115,7 @@ class Scheduler(Requests, Questions):
         self.clock: Final[Clock] = SystemClock() if clock is None else clock
         self.metrics: Final = Metrics()
         self._source = checked_source(store)
+        self.directory: Final = directory_of(self._source)
         self._slots = checked_slots(slots)
         self._makers = self._make_executors()
         self._executor = self._checked_executor(executor, "executor")

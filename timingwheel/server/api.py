@@ -23,6 +23,8 @@ from timingwheel.errors import ArgumentError
 from timingwheel.scheduler.awaited import RequestThreads
 from timingwheel.scheduler.scheduler import Scheduler
 from timingwheel.server.access import CALLER_KEY, Caller
+from timingwheel.server.audit import AuditBook
+from timingwheel.server.audit_operations import entry_of
 from timingwheel.server.hub import WorkerHub
 from timingwheel.server.operations import API_PATH, Asked, Operation, Reply, Routes
 from timingwheel.server.responses import problem_response, value_response
@@ -62,6 +64,7 @@ class Api:
         threads: where calls wait for the disk.
         stopping: set when the server is to end.
         hub: the workers that work from afar.
+        audit: who did what.
     """
 
     def __init__(
@@ -72,12 +75,14 @@ class Api:
         threads: RequestThreads,
         stopping: asyncio.Event,
         hub: WorkerHub,
+        audit: AuditBook,
     ) -> None:
         self._scheduler = scheduler
         self._routes = Routes(operations)
         self._threads = threads
         self._stopping = stopping
         self._hub = hub
+        self._audit = audit
         self._in_hand = 0
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -94,21 +99,18 @@ class Api:
         await response(scope, receive, send)
 
     async def _response(self, scope: Scope, receive: Receive) -> Response:
-        path: dict[str, str] = {}
         try:
             operation, path = self._found(scope)
-            scope[ROUTE_KEY], scope[NAMES_KEY] = API_PATH + operation.path, path
-            caller = cast("Caller", scope[CALLER_KEY])
-            if caller.role < operation.role:
-                needed = operation.role.name.lower()
-                raise _RefusedError(
-                    make_problem(
-                        "access",
-                        403,
-                        f"{caller.name} may {caller.role.name.lower()}, and this needs "
-                        f"the role {needed}",
-                    )
-                )
+        except _RefusedError as refused:
+            return problem_response(refused.problem, headers=refused.headers)
+        scope[ROUTE_KEY], scope[NAMES_KEY] = API_PATH + operation.path, path
+        caller = cast("Caller", scope[CALLER_KEY])
+        asked: Asked | None = None
+        answer: object = None
+        problem: Problem | None = None
+        headers: Mapping[str, str] | None = None
+        try:
+            _check_role(operation, caller)
             asked = Asked(
                 scheduler=self._scheduler,
                 path=path,
@@ -119,18 +121,34 @@ class Api:
                 threads=self._threads,
                 stopping=self._stopping,
                 hub=self._hub,
+                audit=self._audit,
             )
-            return _answered(operation, await self._call(operation, asked))
-        except _RefusedError as refused:
-            return problem_response(refused.problem, headers=refused.headers)
+            answer = await self._call(operation, asked)
+            response = _answered(operation, answer)
         except Exception as error:
-            problem = problem_of(error, place=path)
+            if isinstance(error, _RefusedError):
+                problem, headers = error.problem, error.headers
+            else:
+                problem = problem_of(error, place=path)
             if problem is None:
                 _logger.exception("%s %s failed", scope["method"], scope["path"])
                 problem = make_problem(
                     "internal", 500, "the server has a fault; its log tells more"
                 )
-            return problem_response(problem)
+            response = problem_response(problem, headers=headers)
+        if operation.is_audited:
+            entry = entry_of(
+                operation,
+                caller,
+                path=path,
+                asked=asked,
+                answer=answer,
+                status=response.status_code,
+                problem=problem,
+                time_ns=self._scheduler.clock.wall_ns(),
+            )
+            self._audit.note(entry)
+        return response
 
     async def _call(self, operation: Operation, asked: Asked) -> object:
         if operation.awaits:
@@ -164,6 +182,19 @@ class Api:
                 {"allow": ", ".join(methods)},
             )
         return operation, dict(zip(operation.names, names, strict=True))
+
+
+def _check_role(operation: Operation, caller: Caller) -> None:
+    if caller.role < operation.role:
+        needed = operation.role.name.lower()
+        raise _RefusedError(
+            make_problem(
+                "access",
+                403,
+                f"{caller.name} may {caller.role.name.lower()}, and this needs the role "
+                f"{needed}",
+            )
+        )
 
 
 def _answered(operation: Operation, answer: object) -> Response:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import os
 from collections.abc import AsyncIterator, Sequence
 from typing import Any, Final
 
@@ -24,6 +25,8 @@ from timingwheel.scheduler.awaited import RequestThreads
 from timingwheel.scheduler.scheduler import GRACE_SECONDS, Scheduler
 from timingwheel.server.access import LOOPBACK_NAMES, Guard
 from timingwheel.server.api import Api
+from timingwheel.server.audit import AuditBook
+from timingwheel.server.audit_operations import AUDIT_OPERATIONS
 from timingwheel.server.dashboard.dashboard import dashboard_routes
 from timingwheel.server.dashboard.live import LiveStreams, Pulse, looked_at
 from timingwheel.server.dashboard.vitals import Vitals
@@ -35,7 +38,7 @@ from timingwheel.server.operations import API_PATH, Operation
 from timingwheel.server.place_operations import PLACE_OPERATIONS
 from timingwheel.server.responses import value_response
 from timingwheel.server.run_operations import RUN_OPERATIONS
-from timingwheel.server.tokens import TokenBook
+from timingwheel.server.tokens import DIRECTORY, TokenBook
 from timingwheel.server.traffic import Traffic, Watched
 from timingwheel.server.worker_operations import WORKER_OPERATIONS
 from timingwheel.wire.answers import StatusAnswer
@@ -45,6 +48,7 @@ OPERATIONS: Final[tuple[Operation, ...]] = (
     *RUN_OPERATIONS,
     *PLACE_OPERATIONS,
     *WORKER_OPERATIONS,
+    *AUDIT_OPERATIONS,
 )
 """All that the API can be asked."""
 
@@ -76,7 +80,8 @@ def create_app(
     """Return the application.
 
     `app.state` has `scheduler`, `threads` (a RequestThreads, on which routes are to call
-    what waits for the disk) and `stopping` (an Event that ends requests that are held).
+    what waits for the disk), `stopping` (an Event that ends requests that are held) and
+    `audit` (an AuditBook, in which routes that change something are to note it).
     Routes find who asks in `scope[CALLER_KEY]`; see access.py.
 
     Args:
@@ -91,33 +96,19 @@ def create_app(
     pulse, vitals = Pulse(), Vitals(scheduler)
     scheduler.add_node_listener(pulse)
     live = LiveStreams(pulse, stopping)
+    audit = audit_book(scheduler)
 
     @contextlib.asynccontextmanager
     async def life(_: Starlette) -> AsyncIterator[None]:
         await threads.call(scheduler.start)
         try:
+            await threads.call(audit.open)
             async with looked_at(vitals, threads):
                 yield
         finally:
             stopping.set()
+            await threads.call(audit.close)
             await threads.call(lambda: scheduler.stop(grace))
-
-    async def health(_: Request) -> Response:
-        return value_response(StatusAnswer("ok"))
-
-    async def ready(_: Request) -> Response:
-        if stopping.is_set():
-            return value_response(StatusAnswer("it is stopping"), status=503)
-        if not scheduler.is_serving:
-            return value_response(StatusAnswer("it starts no runs"), status=503)
-        return value_response(StatusAnswer("ok"))
-
-    document: dict[str, Any] = openapi_document(
-        OPERATIONS, needs_token=tokens is not None
-    )
-
-    async def openapi(_: Request) -> Response:
-        return value_response(document)
 
     traffic = Traffic()
     exposition = Exposition(scheduler, traffic)
@@ -129,12 +120,17 @@ def create_app(
 
     hub = WorkerHub(scheduler)
     scheduler.add_node_listener(hub)
-    api = Api(scheduler, OPERATIONS, threads=threads, stopping=stopping, hub=hub)
+    api = Api(
+        scheduler,
+        OPERATIONS,
+        threads=threads,
+        stopping=stopping,
+        hub=hub,
+        audit=audit,
+    )
     app = Starlette(
         routes=[
-            Route("/health", health),
-            Route("/ready", ready),
-            Route("/openapi.json", openapi),
+            *_plain_routes(scheduler, stopping, needs_token=tokens is not None),
             Route("/metrics", metrics),
             _ApiRoute(api),
             *routes,
@@ -156,4 +152,39 @@ def create_app(
     app.state.scheduler = scheduler
     app.state.threads = threads
     app.state.stopping = stopping
+    app.state.audit = audit
     return app
+
+
+def audit_book(scheduler: Scheduler) -> AuditBook:
+    """Return the record of who did what, beside a scheduler's store."""
+    directory = scheduler.directory
+    if directory is not None:
+        directory = os.path.join(directory, DIRECTORY)
+    return AuditBook(directory, scheduler.clock)
+
+
+def _plain_routes(
+    scheduler: Scheduler, stopping: asyncio.Event, *, needs_token: bool
+) -> list[BaseRoute]:
+    """Return the health of the server, and the document of its API."""
+    document: dict[str, Any] = openapi_document(OPERATIONS, needs_token=needs_token)
+
+    async def health(_: Request) -> Response:
+        return value_response(StatusAnswer("ok"))
+
+    async def ready(_: Request) -> Response:
+        if stopping.is_set():
+            return value_response(StatusAnswer("it is stopping"), status=503)
+        if not scheduler.is_serving:
+            return value_response(StatusAnswer("it starts no runs"), status=503)
+        return value_response(StatusAnswer("ok"))
+
+    async def openapi(_: Request) -> Response:
+        return value_response(document)
+
+    return [
+        Route("/health", health),
+        Route("/ready", ready),
+        Route("/openapi.json", openapi),
+    ]

@@ -19,6 +19,7 @@ import msgspec
 
 from timingwheel.scheduler.awaited import RequestThreads
 from timingwheel.scheduler.scheduler import Scheduler
+from timingwheel.server.audit import AuditBook
 from timingwheel.server.hub import WorkerHub
 
 API_PATH: Final = "/api/v1"
@@ -47,6 +48,7 @@ class Asked(NamedTuple):
         threads: where calls wait for the disk, for an operation that is awaited.
         stopping: set when the server is to end: who is held should be answered.
         hub: the workers that work from afar.
+        audit: who did what.
     """
 
     scheduler: Scheduler
@@ -58,6 +60,7 @@ class Asked(NamedTuple):
     threads: RequestThreads
     stopping: asyncio.Event
     hub: WorkerHub
+    audit: AuditBook
 
     def the_query(self, kind: type[_Part]) -> _Part:
         """Return the query; the operation has it of this type."""
@@ -109,6 +112,8 @@ class Operation(NamedTuple):
         headers: of the request, that it reads: their names, and the schema of each.
         sends: the same of the response.
         example: a body that it takes.
+        is_routine: what a program does all the time, and no person decides: it has no
+            entry in the audit, though its method is one that changes something.
     """
 
     method: str
@@ -125,11 +130,17 @@ class Operation(NamedTuple):
     headers: Mapping[str, Mapping[str, str]] = MappingProxyType({})
     sends: Mapping[str, Mapping[str, str]] = MappingProxyType({})
     example: Mapping[str, Any] | None = None
+    is_routine: bool = False
 
     @property
     def name(self) -> str:
         """The operation's id: its function's name."""
         return self.answer.__name__
+
+    @property
+    def is_audited(self) -> bool:
+        """Whether who does it is recorded."""
+        return self.method != "GET" and not self.is_routine
 
     @property
     def names(self) -> list[str]:

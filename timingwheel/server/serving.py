@@ -120,6 +120,7 @@ class HttpServer:
         Raises:
             ArgumentError: the address is taken, or none of this machine.
             StoreInUseError, StoreError, LogCorruptError: as Scheduler.start.
+            AuditError: the record of who did what cannot be opened.
         """
         if self._socket is not None:
             return
@@ -137,8 +138,10 @@ class HttpServer:
         try:
             # Here, and not by the application: its errors belong to who asks.
             self._scheduler.start()
+            self._app.state.audit.open()
         except BaseException:
             taken.close()
+            self._scheduler.stop(0)
             raise
         self._socket = taken
         self._port = taken.getsockname()[1]

@@ -178,6 +178,7 @@ WORKER_OPERATIONS: Final = (
         body=ClaimBody,
         example={"tasks": ["mail:send"], "count": 2, "wait": 0.1},
         role=Role.OPERATE,
+        is_routine=True,
         awaits=True,
     ),
     Operation(
@@ -188,6 +189,7 @@ WORKER_OPERATIONS: Final = (
         "Renew the leases of a worker",
         body=BeatBody,
         role=Role.OPERATE,
+        is_routine=True,
     ),
     Operation(
         "POST",
@@ -207,6 +209,7 @@ WORKER_OPERATIONS: Final = (
             ]
         },
         role=Role.OPERATE,
+        is_routine=True,
     ),
     Operation("DELETE", _ONE, leave, DoneAnswer, "Leave", role=Role.OPERATE),
 )

@@ -35,7 +35,6 @@ from timingwheel.jobs.model import (
 from timingwheel.jobs.store import JobPage, JobQuery, RunPage, RunQuery
 from timingwheel.jobs.triggers import At, Trigger
 from timingwheel.stores.history_apply import apply, require_order
-from timingwheel.stores.history_connections import Connections
 from timingwheel.stores.history_entries import (
     Entry,
     HistoryRun,
@@ -56,7 +55,9 @@ from timingwheel.stores.history_queries import (
     runs_question,
 )
 from timingwheel.stores.history_retention import Purge, Retention
+from timingwheel.stores.history_schema import HISTORY
 from timingwheel.stores.identity import require_run_id
+from timingwheel.stores.sqlite_connections import Connections
 
 __all__ = [
     "Entry",
@@ -92,7 +93,7 @@ class History:
 
     def __init__(self, path: str) -> None:
         self.path = path
-        self._connections = Connections(path)
+        self._connections = Connections(path, HISTORY)
         try:
             row = self._rows("SELECT reached_lsn FROM progress", [])[0]
         except HistoryError:

@@ -20,7 +20,7 @@ from timingwheel.stores.history_entries import (
     run_rows,
     skip_rows,
 )
-from timingwheel.stores.history_schema import Connection
+from timingwheel.stores.sqlite_files import Connection
 
 
 def _insert(table: str, columns: int, *, body: bool) -> str:

@@ -16,7 +16,7 @@ from typing import Final
 import msgspec
 
 from timingwheel.errors import ArgumentError
-from timingwheel.stores.history_schema import Connection
+from timingwheel.stores.sqlite_files import Connection
 
 STEP_ROWS: Final = 500
 """Runs a step looks at; with their attempts it deletes about twice as many rows."""

@@ -9,10 +9,6 @@
     jobs         ended jobs; the body is a Job
     skips        skip ranges, wholly in columns
 
-`application_id` says that a file is ours and `user_version` which schema it has; both
-stand in SQLite's file header. A newer schema, another program's database and a damaged
-file are refused before anything is changed.
-
 Why these indexes: pages go by nominal time, of all, of one job, of one task, of one tag
 and of the dead letter; the purge goes by the time of the end. States and queues are few,
 so a page of one is soon found by looking through all. Tables are clustered by what
@@ -21,19 +17,11 @@ identifies a row, and every index ends with it, so a page needs no sorting.
 
 from __future__ import annotations
 
-import sqlite3
 from typing import Final
 
 from timingwheel.stores.history_errors import HistoryError
+from timingwheel.stores.sqlite_files import Schema
 
-Connection = sqlite3.Connection
-
-APPLICATION_ID: Final = 0x54574849
-"""In ASCII: TWHI."""
-
-IN_MEMORY: Final = ":memory:"
-_BUSY_SECONDS: Final = 5.0
-_CHECKPOINT_PAGES: Final = 4_000  # 16 MiB: hot pages are copied back less often
 _SCHEMA_1: Final = """
 CREATE TABLE progress (
     id INTEGER PRIMARY KEY CHECK (id = 1),
@@ -121,123 +109,11 @@ MIGRATIONS: Final = (_SCHEMA_1,)
 """MIGRATIONS[v] leads from schema v to v + 1; one that is published never changes."""
 
 
-def open_writer(path: str) -> Connection:
-    """Open the database to write, made anew or brought to the newest schema.
-
-    Raises:
-        HistoryError: it is damaged, newer, or not a history database.
-    """
-    try:
-        connection = _connect(path)
-    except sqlite3.Error as error:
-        raise refusal(path, error) from error
-    try:
-        _require_ours(path, connection)
-        _migrate(connection)
-        # Only now: a foreign file must not even change its journal mode.
-        connection.execute("PRAGMA journal_mode = WAL")
-        connection.execute(f"PRAGMA wal_autocheckpoint = {_CHECKPOINT_PAGES}")
-    except sqlite3.Error as error:
-        connection.close()
-        raise refusal(path, error) from error
-    except HistoryError:
-        connection.close()
-        raise
-    return connection
-
-
-def open_reader(path: str) -> Connection:
-    """Open the database again, to read what is committed."""
-    try:
-        connection = _connect(path)
-        connection.execute("PRAGMA query_only = ON")
-    except sqlite3.Error as error:
-        raise refusal(path, error) from error
-    return connection
-
-
-def refusal(path: str, error: sqlite3.Error) -> HistoryError:
-    """Return what to tell of an error of SQLite's."""
-    code = getattr(error, "sqlite_errorcode", sqlite3.SQLITE_ERROR) & 0xFF
-    found, fix = _WORDS.get(
-        code, ("failed", "see what SQLite says; what is not written is in the log")
-    )
-    return HistoryError(path, f"{found} ({error})", fix)
-
-
-_MOVE_AWAY: Final = (
-    "restore it from a backup, or move it and its -wal file away: a new one is begun, "
-    "without the runs that have left the log"
+HISTORY: Final = Schema(
+    application_id=0x54574849,  # in ASCII: TWHI
+    migrations=MIGRATIONS,
+    refuse=HistoryError,
+    move_away="restore it from a backup, or move it and its -wal file away: a new one is "
+    "begun, without the runs that have left the log",
+    unwritten="what is not written is in the log",
 )
-_WORDS: Final = {
-    sqlite3.SQLITE_CORRUPT: ("is damaged", _MOVE_AWAY),
-    sqlite3.SQLITE_NOTADB: ("is not an SQLite database, or damaged", _MOVE_AWAY),
-    sqlite3.SQLITE_FULL: ("has no room on the disk", "make room; it is tried again"),
-    sqlite3.SQLITE_BUSY: (
-        "is locked by another program",
-        "end that program's transaction; it is tried again",
-    ),
-    sqlite3.SQLITE_CANTOPEN: (
-        "cannot be opened",
-        "see that its directory exists and may be written to",
-    ),
-    sqlite3.SQLITE_READONLY: ("may not be written to", "give this user the right"),
-    sqlite3.SQLITE_IOERR: ("could not be read or written", "look after the disk"),
-}
-
-
-def _connect(path: str) -> Connection:
-    connection = sqlite3.connect(
-        path,
-        timeout=_BUSY_SECONDS,
-        isolation_level=None,  # we say where a transaction begins
-        check_same_thread=False,  # a lock or a pool hands connections on
-    )
-    try:
-        connection.execute("PRAGMA synchronous = FULL")
-        connection.execute("PRAGMA recursive_triggers = ON")  # a REPLACE unties tags
-        connection.execute("PRAGMA temp_store = MEMORY")
-        connection.execute("PRAGMA secure_delete = OFF")  # some systems have it on
-        connection.execute("PRAGMA trusted_schema = OFF")
-    except sqlite3.Error:
-        connection.close()
-        raise
-    return connection
-
-
-def _number(connection: Connection, question: str) -> int:
-    number: int = connection.execute(question).fetchone()[0]
-    return number
-
-
-def _require_ours(path: str, connection: Connection) -> None:
-    application_id = _number(connection, "PRAGMA application_id")
-    version = _number(connection, "PRAGMA user_version")
-    tables = _number(connection, "SELECT count(*) FROM sqlite_schema")
-    if application_id == version == tables == 0:
-        return  # new
-    if application_id != APPLICATION_ID:
-        raise HistoryError(
-            path,
-            f"is another program's database (application id {application_id:#x}, "
-            f"expected {APPLICATION_ID:#x})",
-            "move it away, or use another directory",
-        )
-    if version > len(MIGRATIONS):
-        raise HistoryError(
-            path,
-            f"has schema {version}, and this release knows up to {len(MIGRATIONS)}",
-            "use the release that wrote it, or a newer one",
-        )
-    if not version or not tables:
-        raise HistoryError(path, "has lost its tables", _MOVE_AWAY)
-
-
-def _migrate(connection: Connection) -> None:
-    for version in range(_number(connection, "PRAGMA user_version"), len(MIGRATIONS)):
-        # All or nothing: a crash leaves the schema before, whole.
-        connection.executescript(
-            f"BEGIN IMMEDIATE;\n{MIGRATIONS[version]}\n"
-            f"PRAGMA application_id = {APPLICATION_ID};\n"
-            f"PRAGMA user_version = {version + 1};\nCOMMIT;"
-        )

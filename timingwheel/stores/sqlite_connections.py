@@ -1,4 +1,4 @@
-"""Who may use the history database when: one writer at a time, readers beside it.
+"""Who may use a database when: one writer at a time, readers beside it.
 
 In SQLite's write-ahead mode a reader sees the moment at which its statement began and
 neither waits for a commit nor holds one up. A connection serves one thread at a time, so
@@ -12,10 +12,10 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from timingwheel.stores.history_errors import HistoryError
-from timingwheel.stores.history_schema import (
+from timingwheel.stores.sqlite_files import (
     IN_MEMORY,
     Connection,
+    Schema,
     open_reader,
     open_writer,
     refusal,
@@ -23,22 +23,25 @@ from timingwheel.stores.history_schema import (
 
 
 class Connections:
-    """The connections to one database; what SQLite refuses is told as HistoryError.
+    """The connections to one database; what SQLite refuses is told as the
+    schema says.
 
     Invariant: a connection is either lent to one thread, or idle, or closed. In memory
     there is one alone, and all take turns.
 
     Args:
         path: of the database file, made if there is none; ":memory:" for none.
+        schema: what it is.
 
     Raises:
-        HistoryError: the file is damaged, foreign or newer.
+        TimingWheelError: the schema's own, here and everywhere: the file is damaged, foreign or newer.
     """
 
-    def __init__(self, path: str) -> None:
+    def __init__(self, path: str, schema: Schema) -> None:
         self.path = path
+        self._schema = schema
         self.writing = threading.RLock()  # held by whoever writes
-        self.writer = open_writer(path)
+        self.writer = open_writer(path, schema)
         self.idle_readers: list[Connection] = []
         self._pool = threading.Lock()
         self._closed = False
@@ -55,7 +58,7 @@ class Connections:
             self._require_open()
             reader = self.idle_readers.pop() if self.idle_readers else None
         if reader is None:
-            reader = open_reader(self.path)
+            reader = open_reader(self.path, self._schema)
         try:
             with self._told():
                 yield reader
@@ -98,8 +101,8 @@ class Connections:
         try:
             yield
         except sqlite3.Error as error:
-            raise refusal(self.path, error) from error
+            raise refusal(self.path, self._schema, error) from error
 
     def _require_open(self) -> None:
         if self._closed:
-            raise HistoryError(self.path, "is closed", "open it again")
+            raise self._schema.refuse(self.path, "is closed", "open it again")
