@@ -425,6 +425,22 @@ def test_what_is_wrong_is_told_and_a_task_that_is_gone_is_rebound(
     assert app.snapshot_metrics().clock_steps == 0
 
 
+def test_jobs_that_run_after_others_are_found(app: Scheduler) -> None:
+    first = app.add(program.note.call("x"), delay="1h", name="first")
+    second = app.add(program.note.call("x"), after=After(first))
+    third = app.add(program.note.call("x"), after=After.any_of(first, second.id))
+    found = {job.id: job.trigger.when for job in app.followers()}
+    assert found == {
+        second.id: After(first).rule,
+        third.id: After.any_of(first, second.id).rule,
+    }
+    assert len(app.followers(1)) == 1
+    with pytest.raises(ArgumentError, match="limit"):
+        app.followers(0)
+    app.cancel(first)
+    assert app.followers() == []
+
+
 def test_how_the_store_stands_is_told(app: Scheduler) -> None:
     app.add(program.note.call("x"), delay="1h")
     found = app.storage()

@@ -162,6 +162,7 @@ class AsyncClient(Awaited):
     job = awaited(Client.job)
     jobs = awaited(Client.jobs)
     runs = awaited(Client.runs)
+    followers = awaited(Client.followers)
     next_times = awaited(Client.next_times)
     explain = awaited(Client.explain)
     why = awaited(Client.why)

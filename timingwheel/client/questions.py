@@ -92,6 +92,10 @@ class ClientQuestions(Asking):
         page: PageAnswer[Job] = self._get(("jobs",), PageAnswer[Job], query)
         return Page(page.items, page.cursor)
 
+    def followers(self, limit: int = PAGE_LIMIT) -> list[Job]:
+        """Return live jobs that run after others. As Scheduler.followers."""
+        return self._list(("followers",), Job, {"limit": limit})
+
     def runs(
         self,
         *,

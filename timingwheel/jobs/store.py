@@ -314,6 +314,9 @@ class JobStore(Protocol):
     def jobs(self, query: JobQuery) -> JobPage:
         """Return jobs, live ones first."""
 
+    def followers(self, limit: int) -> list[Job]:
+        """Return live jobs that run after others, at most so many, by id."""
+
     def update(self, job_id: JobId, change: Change, *, if_revision: int | None) -> Job:
         """Change a live job; past runs keep what they had, and nothing is caught up.
 

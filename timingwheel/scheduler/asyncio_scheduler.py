@@ -236,6 +236,7 @@ class AsyncScheduler(Awaited):
     job = awaited(Scheduler.job)
     jobs = awaited(Scheduler.jobs)
     runs = awaited(Scheduler.runs)
+    followers = awaited(Scheduler.followers)
     next_times = awaited(Scheduler.next_times)
     explain = awaited(Scheduler.explain)
     why = awaited(Scheduler.why)

@@ -98,6 +98,22 @@ class Questions:
         )
         return Page(page.jobs, page.cursor)
 
+    def followers(self, limit: int = PAGE_LIMIT) -> list[Job]:
+        """Return live jobs that run after others: the edges of the graph, from below.
+
+        `job.trigger.when` is an AfterJobs, which names the jobs before. One that runs
+        once is live until its run has ended.
+
+        Args:
+            limit: jobs at most, 1 to 1,000; there may be more if so many come.
+
+        Raises:
+            ArgumentError: the limit is outside that range.
+
+        Cost: O(limit), whatever the store holds.
+        """
+        return self.desk.store.followers(_checked_limit(limit))
+
     def runs(
         self,
         *,

@@ -39,6 +39,7 @@ from timingwheel.wire.bodies import (
     CancelBody,
     CountQuery,
     JobsQuery,
+    LimitQuery,
     NominalQuery,
     PauseBody,
     ResumeBody,
@@ -193,6 +194,12 @@ def list_skips(asked: Asked) -> ListAnswer[SkipRange]:
     return ListAnswer(asked.scheduler.skips(asked.path["job"], since=since))
 
 
+def list_followers(asked: Asked) -> ListAnswer[JobAnswer]:
+    """Return live jobs that run after others; their triggers name those."""
+    found = asked.scheduler.followers(asked.the_query(LimitQuery).limit)
+    return ListAnswer([job_answer(job) for job in found])
+
+
 def _job(asked: Asked) -> Job:
     return asked.scheduler.job(asked.path["job"])
 
@@ -285,6 +292,14 @@ JOB_OPERATIONS: Final = (
             "retry": {"attempts": 5, "backoff": "1s..10m"},
             "tags": {"team": "bi"},
         },
+    ),
+    Operation(
+        "GET",
+        "/followers",
+        list_followers,
+        ListAnswer[JobAnswer],
+        "List live jobs that run after others",
+        query=LimitQuery,
     ),
     Operation("GET", _ONE, get_job, JobAnswer, "Show a job", sends=_REVISION),
     Operation(

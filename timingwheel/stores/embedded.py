@@ -296,6 +296,17 @@ class EmbeddedStore:
         self._core.require_alive()
         return self._listing.jobs(query)
 
+    def followers(self, limit: int) -> list[Job]:
+        """Return live jobs that run after others, at most so many, by id."""
+        self._core.require_alive()
+        with self._core.lock:
+            found: set[JobId] = set()
+            for followers in self._state.dependents.values():
+                found.update(itertools.islice(followers, limit - len(found)))
+                if len(found) >= limit:
+                    break
+            return [self._state.jobs[job_id].job for job_id in sorted(found)]
+
     def update(self, job_id: JobId, change: Change, *, if_revision: int | None) -> Job:
         """Change a live job; see JobStore."""
         changed: list[Job] = []

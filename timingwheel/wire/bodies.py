@@ -56,6 +56,12 @@ class CountQuery(Body):
     n: Count = 10
 
 
+class LimitQuery(Body):
+    """How many at most."""
+
+    limit: int = PAGE_LIMIT
+
+
 class NominalQuery(Body):
     """Which occurrence."""
 
