@@ -69,6 +69,23 @@ def worker(http: httpx.Client) -> Worker:
     return Worker(http)
 
 
+def test_who_works_from_afar_is_known_with_what_it_has_in_hand(
+    server: HttpServer, app: Client, worker: Worker
+) -> None:
+    hub = server.hub
+    (joined,) = hub.workers()
+    assert (joined.id, joined.name, joined.in_hand) == (worker.id, "far", 0)
+    assert joined.joined_ns == joined.beat_ns
+    app.add(SEND.call(to="ada"), delay=0)
+    (claim,) = worker.claim()
+    worker.beat(claim["token"])
+    (busy,) = hub.workers()
+    assert busy.in_hand == 1
+    assert busy.beat_ns > joined.beat_ns
+    worker.http.delete(f"/workers/{worker.id}")
+    assert hub.workers() == []
+
+
 def test_a_run_is_claimed_and_its_result_arrives(app: Client, worker: Worker) -> None:
     ref = app.add(SEND.call(to="ada", n=2), delay=0)
     (claim,) = worker.claim()

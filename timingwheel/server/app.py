@@ -141,6 +141,7 @@ def create_app(
                 threads=threads,
                 live=live,
                 tokens=tokens,
+                audit=audit,
             ),
         ],
         middleware=[
@@ -153,6 +154,7 @@ def create_app(
     app.state.threads = threads
     app.state.stopping = stopping
     app.state.audit = audit
+    app.state.hub = hub
     return app
 
 

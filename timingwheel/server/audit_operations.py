@@ -13,6 +13,7 @@ from timingwheel.wire.answers import PageAnswer
 from timingwheel.wire.audit import AuditEntry, AuditOutcome, AuditQuery
 from timingwheel.wire.problems import Problem
 
+_REFUSED: Final = 400
 _FAULT: Final = 500
 _NAMES: Final = ("id", "name", "key", "new", "task")
 """What may say which thing was meant where the path does not, in this order."""
@@ -57,18 +58,18 @@ def entry_of(
         operation=operation.name,
         target=_target(path, body, answer),
         arguments=shown_arguments(body),
-        outcome=outcome_of(problem),
+        outcome=outcome_of_status(status),
         status=status,
         problem=None if problem is None else problem.code,
         field=None if problem is None else problem.field,
     )
 
 
-def outcome_of(problem: Problem | None) -> AuditOutcome:
-    """Return how a request ended that had this problem."""
-    if problem is None:
+def outcome_of_status(status: int) -> AuditOutcome:
+    """Return how a request ended that was answered with this status."""
+    if status < _REFUSED:
         return "done"
-    return "refused" if problem.status < _FAULT else "failed"
+    return "refused" if status < _FAULT else "failed"
 
 
 def _target(path: dict[str, str], body: msgspec.Struct | None, answer: object) -> str:

@@ -19,7 +19,7 @@ import contextlib
 import threading
 import uuid
 from collections.abc import Iterator, Sequence
-from typing import Final
+from typing import Final, NamedTuple
 
 from timingwheel.errors import ArgumentError
 from timingwheel.jobs.errors import UnknownWorkerError
@@ -46,6 +46,26 @@ class _Given:
         self.request: Request | None = None
 
 
+class Joined(NamedTuple):
+    """A worker that works from afar.
+
+    Attributes:
+        id: names it.
+        name: for people.
+        in_hand: attempts that it was given and has not ended.
+        joined_ns: when it joined, on the wall clock.
+        beat_ns: when it last beat.
+        ttl_ns: its runs count as lost so long after that.
+    """
+
+    id: str
+    name: str
+    in_hand: int
+    joined_ns: int
+    beat_ns: int
+    ttl_ns: int
+
+
 class WorkerHub:
     """The remote workers of one scheduler. Thread-safe; calls may wait for the disk.
 
@@ -58,6 +78,7 @@ class WorkerHub:
         self._lock = threading.Lock()
         self._given: dict[str, dict[int, _Given]] = {}
         self._drained: set[str] = set()
+        self._joined: dict[str, Joined] = {}
         self._waiting: list[tuple[asyncio.AbstractEventLoop, asyncio.Event]] = []
 
     # -- what workers ask -----------------------------------------------------------------
@@ -73,8 +94,10 @@ class WorkerHub:
             raise ArgumentError("ttl", f"{ttl_ns}ns", "pass 1s to 1h")
         worker = f"{name}:{uuid.uuid4().hex[:12]}"
         self._scheduler.desk.store.join(worker, ttl_ns=ttl_ns)
+        now_ns = self._scheduler.clock.wall_ns()
         with self._lock:
             self._given[worker] = {}
+            self._joined[worker] = Joined(worker, name, 0, now_ns, now_ns, ttl_ns)
         return worker
 
     def claim(
@@ -140,7 +163,11 @@ class WorkerHub:
             self._forget(worker)
             self._require(worker)
         known = frozenset(tokens)
+        now_ns = self._scheduler.clock.wall_ns()
         with self._lock:
+            joined = self._joined.get(worker)
+            if joined is not None:
+                self._joined[worker] = joined._replace(beat_ns=now_ns)
             given = self._given.get(worker, {})
             for token, one in given.items():
                 one.missed = 0 if token in known else one.missed + 1
@@ -207,6 +234,17 @@ class WorkerHub:
         finally:
             self._waiting.remove(entry)
 
+    def workers(self) -> list[Joined]:
+        """Return who has joined and not left, the longest first.
+
+        One that was lost is known until it is heard of again.
+        """
+        with self._lock:
+            return [
+                one._replace(in_hand=len(self._given.get(one.id, ())))
+                for one in self._joined.values()
+            ]
+
     # -- what the node tells ----------------------------------------------------------------
 
     def turned(self) -> None:
@@ -248,6 +286,7 @@ class WorkerHub:
         with self._lock:
             self._given.pop(worker, None)
             self._drained.discard(worker)
+            self._joined.pop(worker, None)
 
     def _was_told(self, end: Finish) -> bool:
         """Return whether a refused end is one that has been taken in before."""

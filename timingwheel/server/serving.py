@@ -28,6 +28,7 @@ from timingwheel.errors import ArgumentError, EngineFailedError
 from timingwheel.jobs.durations import Duration
 from timingwheel.scheduler.scheduler import GRACE_SECONDS, Scheduler
 from timingwheel.server.app import create_app
+from timingwheel.server.hub import WorkerHub
 from timingwheel.server.tokens import TokenBook
 
 DEFAULT_HOST: Final = "127.0.0.1"
@@ -105,6 +106,12 @@ class HttpServer:
         self._thread: threading.Thread | None = None
         self._socket: socket.socket | None = None
         self._failure: BaseException | None = None
+
+    @property
+    def hub(self) -> WorkerHub:
+        """The workers that work from afar."""
+        hub: WorkerHub = self._app.state.hub
+        return hub
 
     @property
     def url(self) -> str:

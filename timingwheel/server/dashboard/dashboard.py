@@ -21,7 +21,9 @@ from timingwheel.scheduler.awaited import RequestThreads
 from timingwheel.scheduler.scheduler import Scheduler
 from timingwheel.server.access import CALLER_KEY, Caller
 from timingwheel.server.api import BODY_BYTES_MAX
+from timingwheel.server.audit import AuditBook
 from timingwheel.server.dashboard import sessions
+from timingwheel.server.dashboard.auditing import page_entry
 from timingwheel.server.dashboard.live import LiveStreams
 from timingwheel.server.dashboard.overview import OVERVIEW_PAGES
 from timingwheel.server.dashboard.rendering import render
@@ -92,6 +94,9 @@ _HEADERS: Final = {
     "x-content-type-options": "nosniff",
     "x-frame-options": "DENY",
 }
+_SHOWN: Final = 200
+_DONE: Final = 303
+_CONFLICT: Final = 409
 _NOBODY: Final = Caller(None, Role.READ)
 _logger = logging.getLogger("timingwheel.server")
 
@@ -124,6 +129,7 @@ class Dashboard:
         vitals: how the scheduler does.
         threads: where pages are made.
         tokens: who may sign in; None: nobody need.
+        audit: who did what.
     """
 
     def __init__(
@@ -134,8 +140,10 @@ class Dashboard:
         vitals: Vitals,
         threads: RequestThreads,
         tokens: TokenBook | None,
+        audit: AuditBook,
     ) -> None:
         self._scheduler = scheduler
+        self._audit = audit
         self._hub = hub
         self._vitals = vitals
         self._threads = threads
@@ -146,6 +154,7 @@ class Dashboard:
     async def serve(self, page: Page, request: Request) -> Response:
         """Answer with a page, or with the page of its error."""
         csrf = sessions.csrf_of(request)
+        form = Fields([])
         try:
             form = await self._form(page, request)
             _check_role(_caller(request), page)
@@ -154,21 +163,47 @@ class Dashboard:
             def made() -> Response:
                 visit = self._visit(request, query=query, form=form)
                 answer = page.answer(visit)
+                self._note(page, request, form, status=status_of(answer))
                 return self._answered(request, visit, answer, nav=page.nav, csrf=csrf)
 
             return await self._threads.call(made)
         except ClientDisconnect:
             return Response(status_code=400)
         except _RefusedError as refused:
-            return await self._error(request, refused.problem, nav=page.nav, csrf=csrf)
+            problem = refused.problem
         except Exception as error:
-            problem = problem_of(error)
-            if problem is None:
+            found = problem_of(error)
+            if found is None:
                 _logger.exception("%s %s failed", request.method, request.url.path)
-                problem = make_problem(
+                found = make_problem(
                     "internal", 500, "The server has a fault; its log tells more."
                 )
-            return await self._error(request, problem, nav=page.nav, csrf=csrf)
+            problem = found
+        self._note(page, request, form, status=problem.status, problem=problem)
+        return await self._error(request, problem, nav=page.nav, csrf=csrf)
+
+    def _note(
+        self,
+        page: Page,
+        request: Request,
+        form: Fields,
+        *,
+        status: int,
+        problem: Problem | None = None,
+    ) -> None:
+        """Record what was done, or refused; a form that only shows more did nothing."""
+        if not page.operation or status == _SHOWN:
+            return
+        entry = page_entry(
+            page.operation,
+            _caller(request),
+            path=request.path_params,
+            form=form,
+            status=status,
+            problem=problem,
+            time_ns=self._scheduler.clock.wall_ns(),
+        )
+        self._audit.note(entry)
 
     async def nowhere(self, request: Request) -> Response:
         """Answer that there is no such page."""
@@ -198,6 +233,7 @@ class Dashboard:
             scheduler=self._scheduler,
             hub=self._hub,
             vitals=self._vitals,
+            audit=self._audit,
             tokens=self._tokens,
             caller=_caller(request),
             path=request.path_params,
@@ -249,6 +285,13 @@ class Dashboard:
         )
 
 
+def status_of(answer: Answer) -> int:
+    """Return how an answer counts: 303 for what was done, 4xx for what was not."""
+    if isinstance(answer, View):
+        return answer.status
+    return _CONFLICT if answer.tone == "bad" else _DONE
+
+
 def dashboard_routes(
     scheduler: Scheduler,
     *,
@@ -257,6 +300,7 @@ def dashboard_routes(
     threads: RequestThreads,
     live: LiveStreams,
     tokens: TokenBook | None,
+    audit: AuditBook,
     pages: tuple[Page, ...] = PAGES,
 ) -> list[BaseRoute]:
     """Return the routes of the dashboard; they take all paths that are left.
@@ -268,10 +312,16 @@ def dashboard_routes(
         threads: where pages are made: they may wait for the disk.
         live: the streams of open pages.
         tokens: who may sign in; None: nobody need.
+        audit: who did what.
         pages: which there are.
     """
     dashboard = Dashboard(
-        scheduler, hub=hub, vitals=vitals, threads=threads, tokens=tokens
+        scheduler,
+        hub=hub,
+        vitals=vitals,
+        threads=threads,
+        tokens=tokens,
+        audit=audit,
     )
     static = _StaticFiles(packages=[("timingwheel.server.dashboard", "static")])
     return [

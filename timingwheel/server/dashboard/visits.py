@@ -25,6 +25,7 @@ from zoneinfo import ZoneInfo
 from timingwheel.errors import ArgumentError, TimingWheelError
 from timingwheel.scheduler.scheduler import Scheduler
 from timingwheel.server.access import Caller
+from timingwheel.server.audit import AuditBook
 from timingwheel.server.dashboard.vitals import Vitals
 from timingwheel.server.hub import WorkerHub
 from timingwheel.server.operations import Role
@@ -55,6 +56,10 @@ class Fields:
     def all(self, name: str) -> list[str]:
         """Return all values of a name, in order."""
         return [value for key, value in self._pairs if key == name]
+
+    def __iter__(self) -> Iterator[tuple[str, str]]:
+        """Yield names and values as they came."""
+        return iter(self._pairs)
 
     def __contains__(self, name: str) -> bool:
         return any(key == name for key, _ in self._pairs)
@@ -97,6 +102,7 @@ class Visit(NamedTuple):
         scheduler: which is asked.
         hub: the workers that work from afar.
         vitals: how the scheduler does.
+        audit: who did what; the frame notes what forms do by itself.
         tokens: who may sign in; None: nobody need.
         caller: who asks.
         path: the names in the path, such as {"job": "0190..."}.
@@ -110,6 +116,7 @@ class Visit(NamedTuple):
     scheduler: Scheduler
     hub: WorkerHub
     vitals: Vitals
+    audit: AuditBook
     tokens: TokenBook | None
     caller: Caller
     path: Mapping[str, str]
@@ -174,6 +181,14 @@ class Page(NamedTuple):
     answer: Callable[[Visit], Answer]
     nav: str = ""
     role: Role | None = Role.READ
+
+    @property
+    def operation(self) -> str:
+        """What the audit calls it: its function; "" if it changes nothing to record.
+
+        That is a page that is shown, and what concerns the visitor alone.
+        """
+        return self.answer.__name__ if self.method == "POST" and self.nav else ""
 
 
 class FormErrors(dict[str, str]):
