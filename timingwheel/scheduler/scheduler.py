@@ -116,7 +116,7 @@ class Scheduler(Requests, Questions):
         self.metrics: Final = Metrics()
         self._source = checked_source(store)
         self.directory: Final = directory_of(self._source)
-        self._slots = checked_slots(slots)
+        self.slots: Final = checked_slots(slots)
         self._makers = self._make_executors()
         self._executor = self._checked_executor(executor, "executor")
         self._log_options = checked_log_options(log_options)
@@ -383,7 +383,7 @@ class Scheduler(Requests, Questions):
 
     def _make_executors(self) -> dict[str, MakeExecutor]:
         """Return how to make each kind of executor."""
-        return executor_makers(self._slots)
+        return executor_makers(self.slots)
 
     def _note_failure(self, error: BaseException) -> None:
         desk = self._desk

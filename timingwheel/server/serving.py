@@ -28,6 +28,7 @@ from timingwheel.errors import ArgumentError, EngineFailedError
 from timingwheel.jobs.durations import Duration
 from timingwheel.scheduler.scheduler import GRACE_SECONDS, Scheduler
 from timingwheel.server.app import create_app
+from timingwheel.server.audit import AuditBook
 from timingwheel.server.hub import WorkerHub
 from timingwheel.server.tokens import TokenBook
 
@@ -114,6 +115,12 @@ class HttpServer:
         return hub
 
     @property
+    def audit(self) -> AuditBook:
+        """Who did what."""
+        audit: AuditBook = self._app.state.audit
+        return audit
+
+    @property
     def url(self) -> str:
         """Where it listens; with port 0 only once it does."""
         host = f"[{self.host}]" if ":" in self.host else self.host
@@ -145,7 +152,7 @@ class HttpServer:
         try:
             # Here, and not by the application: its errors belong to who asks.
             self._scheduler.start()
-            self._app.state.audit.open()
+            self.audit.open()
         except BaseException:
             taken.close()
             self._scheduler.stop(0)

@@ -16,7 +16,6 @@ from timingwheel.errors import ArgumentError
 from timingwheel.jobs.model import (
     Attempt,
     Job,
-    JobId,
     JobState,
     Run,
     RunId,
@@ -111,12 +110,13 @@ class Listing:
         """Return the first live runs that a query means, in page order."""
         if query.states is not None and not query.states & _LIVE_STATES:
             return []
-        found = (run for run in self._walk_runs(query.job_id) if _is_meant(query, run))
+        found = (run for run in self._walk_runs(query) if _is_meant(query, run))
         if query.tags:
             found = (run for run in found if self._has_tags(run, query.tags))
         return nlargest(query.limit + 1, found, key=run_order)
 
-    def _walk_runs(self, job_id: JobId | None) -> Iterator[Run]:
+    def _walk_runs(self, query: RunQuery) -> Iterator[Run]:
+        job_id = query.job_id
         if job_id is not None:
             with self._core.lock:
                 runs = self._read.live_runs_of(job_id)
@@ -126,7 +126,7 @@ class Listing:
             entries = list(self._state.runs.values())
         for entry in entries:
             yield entry.live.run
-        for rows in self._read.walk_plain():
+        for rows in self._read.walk_plain(query.states):
             with self._core.lock:
                 runs = [self._read.plain_run(row) for row in rows]
             yield from runs

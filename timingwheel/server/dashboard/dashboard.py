@@ -23,10 +23,17 @@ from timingwheel.server.access import CALLER_KEY, Caller
 from timingwheel.server.api import BODY_BYTES_MAX
 from timingwheel.server.audit import AuditBook
 from timingwheel.server.dashboard import sessions
+from timingwheel.server.dashboard.audit import AUDIT_PAGES
 from timingwheel.server.dashboard.auditing import page_entry
+from timingwheel.server.dashboard.dead_letter import DEAD_LETTER_PAGES
+from timingwheel.server.dashboard.dependencies import DEPENDENCY_PAGES
 from timingwheel.server.dashboard.live import LiveStreams
+from timingwheel.server.dashboard.log import LOG_PAGES
 from timingwheel.server.dashboard.overview import OVERVIEW_PAGES
+from timingwheel.server.dashboard.queues import QUEUE_PAGES
 from timingwheel.server.dashboard.rendering import render
+from timingwheel.server.dashboard.run import RUN_PAGES
+from timingwheel.server.dashboard.runs import RUNS_PAGES
 from timingwheel.server.dashboard.visitors import VISITOR_PAGES
 from timingwheel.server.dashboard.visits import (
     Answer,
@@ -38,12 +45,24 @@ from timingwheel.server.dashboard.visits import (
     parse_fields,
 )
 from timingwheel.server.dashboard.vitals import Vitals
+from timingwheel.server.dashboard.workers import WORKER_PAGES
 from timingwheel.server.hub import WorkerHub
 from timingwheel.server.operations import Role
 from timingwheel.server.tokens import TokenBook
 from timingwheel.wire.problems import Problem, make_problem, problem_of
 
-PAGES: Final[tuple[Page, ...]] = (*OVERVIEW_PAGES, *VISITOR_PAGES)
+PAGES: Final[tuple[Page, ...]] = (
+    *OVERVIEW_PAGES,
+    *RUNS_PAGES,
+    *RUN_PAGES,
+    *QUEUE_PAGES,
+    *WORKER_PAGES,
+    *DEAD_LETTER_PAGES,
+    *DEPENDENCY_PAGES,
+    *AUDIT_PAGES,
+    *LOG_PAGES,
+    *VISITOR_PAGES,
+)
 """All pages and actions."""
 
 
