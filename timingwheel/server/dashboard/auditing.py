@@ -8,16 +8,31 @@ from typing import Any, Final
 from timingwheel.server.access import Caller
 from timingwheel.server.audit import cut
 from timingwheel.server.audit_operations import outcome_of_status
-from timingwheel.server.dashboard.visits import Fields
+from timingwheel.server.dashboard.visits import Answer, Fields, Page, View
 from timingwheel.wire.audit import AuditEntry
 from timingwheel.wire.problems import Problem
 
+_SHOWN: Final = 200
+_DONE: Final = 303
+_CONFLICT: Final = 409
 _HIDDEN: Final = frozenset({"csrf", "next", "token"})
 """Fields that are of no interest, or nobody's business."""
 _PAYLOADS: Final = frozenset({"args", "payload"})
 _LEFT_OUT: Final = "..."
 _TARGETS: Final = ("job", "run", "queue", "name", "task")
 """Fields that may say which thing was meant, where the path does not; in this order."""
+
+
+def status_of(answer: Answer) -> int:
+    """Return how an answer counts: 303 for what was done, 4xx for what was not."""
+    if isinstance(answer, View):
+        return answer.status
+    return _CONFLICT if answer.tone == "bad" else _DONE
+
+
+def is_recorded(page: Page, status: int) -> bool:
+    """Return whether a visit is recorded: a form that only shows more did nothing."""
+    return bool(page.operation) and status != _SHOWN
 
 
 def page_entry(

@@ -24,7 +24,7 @@ from timingwheel.server.api import BODY_BYTES_MAX
 from timingwheel.server.audit import AuditBook
 from timingwheel.server.dashboard import sessions
 from timingwheel.server.dashboard.audit import AUDIT_PAGES
-from timingwheel.server.dashboard.auditing import page_entry
+from timingwheel.server.dashboard.auditing import is_recorded, page_entry, status_of
 from timingwheel.server.dashboard.dead_letter import DEAD_LETTER_PAGES
 from timingwheel.server.dashboard.dependencies import DEPENDENCY_PAGES
 from timingwheel.server.dashboard.live import LiveStreams
@@ -113,9 +113,6 @@ _HEADERS: Final = {
     "x-content-type-options": "nosniff",
     "x-frame-options": "DENY",
 }
-_SHOWN: Final = 200
-_DONE: Final = 303
-_CONFLICT: Final = 409
 _NOBODY: Final = Caller(None, Role.READ)
 _logger = logging.getLogger("timingwheel.server")
 
@@ -210,19 +207,17 @@ class Dashboard:
         status: int,
         problem: Problem | None = None,
     ) -> None:
-        """Record what was done, or refused; a form that only shows more did nothing."""
-        if not page.operation or status == _SHOWN:
-            return
-        entry = page_entry(
-            page.operation,
-            _caller(request),
-            path=request.path_params,
-            form=form,
-            status=status,
-            problem=problem,
-            time_ns=self._scheduler.clock.wall_ns(),
-        )
-        self._audit.note(entry)
+        if is_recorded(page, status):
+            entry = page_entry(
+                page.operation,
+                _caller(request),
+                path=request.path_params,
+                form=form,
+                status=status,
+                problem=problem,
+                time_ns=self._scheduler.clock.wall_ns(),
+            )
+            self._audit.note(entry)
 
     async def nowhere(self, request: Request) -> Response:
         """Answer that there is no such page."""
@@ -302,13 +297,6 @@ class Dashboard:
         return await self._threads.call(
             lambda: self._answered(request, visit, view, nav=nav, csrf=csrf)
         )
-
-
-def status_of(answer: Answer) -> int:
-    """Return how an answer counts: 303 for what was done, 4xx for what was not."""
-    if isinstance(answer, View):
-        return answer.status
-    return _CONFLICT if answer.tone == "bad" else _DONE
 
 
 def dashboard_routes(
