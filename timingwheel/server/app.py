@@ -111,13 +111,6 @@ def create_app(
             await threads.call(lambda: scheduler.stop(grace))
 
     traffic = Traffic()
-    exposition = Exposition(scheduler, traffic)
-
-    async def metrics(request: Request) -> Response:
-        accept = request.headers.get("accept", "")
-        text, media_type = await threads.call(lambda: exposition.render(accept))
-        return Response(text, headers={"content-type": media_type})
-
     hub = WorkerHub(scheduler)
     scheduler.add_node_listener(hub)
     api = Api(
@@ -131,7 +124,7 @@ def create_app(
     app = Starlette(
         routes=[
             *_plain_routes(scheduler, stopping, needs_token=tokens is not None),
-            Route("/metrics", metrics),
+            _metrics_route(Exposition(scheduler, traffic), threads),
             _ApiRoute(api),
             *routes,
             *dashboard_routes(
@@ -164,6 +157,17 @@ def audit_book(scheduler: Scheduler) -> AuditBook:
     if directory is not None:
         directory = os.path.join(directory, DIRECTORY)
     return AuditBook(directory, scheduler.clock)
+
+
+def _metrics_route(exposition: Exposition, threads: RequestThreads) -> Route:
+    """Return what Prometheus asks."""
+
+    async def metrics(request: Request) -> Response:
+        accept = request.headers.get("accept", "")
+        text, media_type = await threads.call(lambda: exposition.render(accept))
+        return Response(text, headers={"content-type": media_type})
+
+    return Route("/metrics", metrics)
 
 
 def _plain_routes(
