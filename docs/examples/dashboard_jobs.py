@@ -4,15 +4,12 @@
 
 Every task does next to nothing: what is to be seen is the schedule. Ctrl-C ends it; what
 is in the directory is there again at the next start.
-
-# test: run with --seconds 3 --port 0
 """
 
 import argparse
 import logging
 import random
 import sys
-import threading
 import time
 from datetime import UTC, datetime, timedelta
 
@@ -130,7 +127,6 @@ def main() -> int:
     parser = argparse.ArgumentParser(description="The dashboard, with sample jobs.")
     parser.add_argument("directory", nargs="?", default="./timingwheel-demo")
     parser.add_argument("--port", type=int, default=DEFAULT_PORT)
-    parser.add_argument("--seconds", type=float, help="end by itself after so long")
     asked = parser.parse_args()
     # Handlers that fail are on the page; in the terminal they would hide its address.
     logging.basicConfig(level=logging.ERROR)
@@ -146,11 +142,7 @@ def main() -> int:
     add_jobs(scheduler)
     print(f"the dashboard: {server.url}    (jobs in {asked.directory}; Ctrl-C ends it)")
     sys.stdout.flush()
-    if asked.seconds is None:
-        server.run()
-    else:
-        with server:
-            threading.Event().wait(asked.seconds)
+    server.run()
     return 0
 
 

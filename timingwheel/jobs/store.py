@@ -213,12 +213,17 @@ class Request(msgspec.Struct, frozen=True):
 
 
 class JobQuery(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """Which jobs to return; None fields do not matter."""
+    """Which jobs to return; None fields do not matter.
+
+    Attributes:
+        search: a part of the name; of the letters A to Z the case does not matter.
+    """
 
     state: JobState | None = None
     task: str | None = None
     queue: str | None = None
     name: str | None = None
+    search: str | None = None
     tags: Mapping[str, str] | None = None
     cursor: str | None = None
     limit: int = PAGE_LIMIT

@@ -66,6 +66,7 @@ class Questions:
         task: str | Task | None = None,
         queue: str | None = None,
         name: str | None = None,
+        search: str | None = None,
         tags: Mapping[str, str] | None = None,
         limit: int = PAGE_LIMIT,
         cursor: str | None = None,
@@ -77,6 +78,7 @@ class Questions:
             task: the task or its name.
             queue: where they wait.
             name: of the job.
+            search: a part of its name; of the letters A to Z the case does not matter.
             tags: words that it has, and maybe others.
             limit: rows at most, 1 to 1,000.
             cursor: of the page before.
@@ -91,6 +93,7 @@ class Questions:
                 task=_task_name(task),
                 queue=_text(queue, "queue"),
                 name=_text(name, "name"),
+                search=_text(search, "search"),
                 tags=None if tags is None else checked_tags(tags),
                 cursor=cursor,
                 limit=_checked_limit(limit),

@@ -58,6 +58,7 @@ def list_jobs(asked: Asked) -> PageAnswer[JobAnswer]:
         task=query.task,
         queue=query.queue,
         name=query.name,
+        search=query.search,
         tags=tags_of(query.tag),
         limit=query.limit,
         cursor=query.cursor,

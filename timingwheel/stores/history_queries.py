@@ -122,6 +122,8 @@ def jobs_question(query: JobQuery) -> Question:
     wanted.equal("task", query.task)
     wanted.equal("queue", query.queue)
     wanted.equal("name", query.name)
+    if query.search is not None:
+        wanted.add("instr(lower(j.name), lower(?)) > 0", searched(query.search))
     wanted.tags(query.tags or {})
     wanted.add("NOT EXISTS (SELECT 1 FROM revived WHERE revived.job_id = j.id)")
     if query.cursor is not None:
@@ -132,7 +134,9 @@ def jobs_question(query: JobQuery) -> Question:
 
 def plain_jobs_question(query: JobQuery) -> Question | None:
     """Return the same for jobs that stand in their only run; None: no such can match."""
-    if query.state not in {None, JobState.DONE} or query.name is not None or query.tags:
+    if query.state not in {None, JobState.DONE}:
+        return None
+    if query.name is not None or query.search is not None or query.tags:
         return None
     wanted = _Wanted("r")
     wanted.add("r.plain")

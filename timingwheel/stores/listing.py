@@ -181,7 +181,7 @@ class Listing:
     def _plain_jobs(
         self, query: JobQuery, slot: int, limit: int
     ) -> tuple[list[Job], int | None]:
-        if query.name is not None or query.tags:
+        if query.name is not None or query.search is not None or query.tags:
             return [], None
         if query.state not in (None, JobState.ACTIVE):
             return [], None
@@ -236,5 +236,11 @@ def _is_wanted(query: JobQuery, job: Job) -> bool:
         and query.task in (None, job.task)
         and query.queue in (None, job.queue)
         and query.name in (None, job.name)
+        and (query.search is None or _is_part(query.search, job.name))
         and (query.tags is None or query.tags.items() <= job.tags.items())
     )
+
+
+def _is_part(search: str, name: str | None) -> bool:
+    """Return whether a name has a part, as the history's `instr(lower(...))` has it."""
+    return name is not None and search.encode().lower() in name.encode().lower()

@@ -25,6 +25,7 @@ class JobsQuery(Body):
     task: Text | None = None
     queue: Text | None = None
     name: Text | None = None
+    search: Text | None = None
     tag: list[str] = []
     limit: Count = PAGE_LIMIT
     cursor: str | None = None

@@ -27,6 +27,10 @@ from timingwheel.server.dashboard.audit import AUDIT_PAGES
 from timingwheel.server.dashboard.auditing import is_recorded, page_entry, status_of
 from timingwheel.server.dashboard.dead_letter import DEAD_LETTER_PAGES
 from timingwheel.server.dashboard.dependencies import DEPENDENCY_PAGES
+from timingwheel.server.dashboard.job import JOB_PAGES
+from timingwheel.server.dashboard.job_actions import JOB_ACTIONS
+from timingwheel.server.dashboard.job_editing import JOB_FORMS
+from timingwheel.server.dashboard.jobs import JOBS_PAGES
 from timingwheel.server.dashboard.live import LiveStreams
 from timingwheel.server.dashboard.log import LOG_PAGES
 from timingwheel.server.dashboard.overview import OVERVIEW_PAGES
@@ -61,6 +65,10 @@ PAGES: Final[tuple[Page, ...]] = (
     *DEPENDENCY_PAGES,
     *AUDIT_PAGES,
     *LOG_PAGES,
+    *JOBS_PAGES,
+    *JOB_FORMS,
+    *JOB_PAGES,
+    *JOB_ACTIONS,
     *VISITOR_PAGES,
 )
 """All pages and actions."""

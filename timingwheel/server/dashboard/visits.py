@@ -17,7 +17,7 @@ templates/ (`{% extends "base.html" %}`, macros of `macros.html`), and the tuple
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from types import TracebackType
 from typing import Any, Final, NamedTuple
 from urllib.parse import parse_qsl, urlencode
 from zoneinfo import ZoneInfo
@@ -191,6 +191,9 @@ class Page(NamedTuple):
         return self.answer.__name__ if self.method == "POST" and self.nav else ""
 
 
+NO_PLACES: Final[Mapping[str, str]] = {}
+
+
 class FormErrors(dict[str, str]):
     """What is wrong with a form, by field; the key "" is the form as a whole.
 
@@ -198,21 +201,42 @@ class FormErrors(dict[str, str]):
     if that is among the names, else at the form. True if there are any.
     """
 
-    @contextmanager
-    def caught(self, *fields: str) -> Iterator[None]:
+    def caught(self, *fields: str, places: Mapping[str, str] = NO_PLACES) -> _Catch:
         """Take in an error that the block raises; others than the house's pass.
 
         Args:
             fields: of the form.
+            places: of arguments that the form has under another name: its field.
         """
-        try:
-            yield
-        except TimingWheelError as error:
-            problem = problem_of(error)
-            if problem is None:
-                raise
-            field = (problem.field or "").partition(".")[0]
-            self[field if field in fields else ""] = _words(error)
+        return _Catch(self, fields, places)
+
+
+class _Catch:
+    """Takes in an error of its block."""
+
+    def __init__(
+        self, errors: FormErrors, fields: tuple[str, ...], places: Mapping[str, str]
+    ) -> None:
+        self._errors = errors
+        self._fields = {*fields, *places.values()}
+        self._places = places
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> bool:
+        problem = None if error is None else problem_of(error)
+        if problem is None or not isinstance(error, TimingWheelError):
+            return False
+        field = (problem.field or "").partition(".")[0]
+        field = self._places.get(field, field)
+        self._errors[field if field in self._fields else ""] = _words(error)
+        return True
 
 
 def _words(error: TimingWheelError) -> str:
