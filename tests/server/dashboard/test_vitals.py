@@ -87,7 +87,7 @@ def test_runs_that_end_are_seen_and_the_store_is_asked_once_a_second_at_most() -
         handle = app.run(app.schedule(program.note.call("tea"), 0))
         handle.wait("30s")
         assert vitals.look() is first
-        clock.advance(LOOK_NS)
+        clock.advance(LOOK_NS / 1e9)
         seen = vitals.look()
         assert seen.minutes[-1].ended == {"succeeded": 1}
         assert seen.figures is not None

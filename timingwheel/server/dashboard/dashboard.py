@@ -32,6 +32,7 @@ from timingwheel.server.dashboard.job_actions import JOB_ACTIONS
 from timingwheel.server.dashboard.job_editing import JOB_FORMS
 from timingwheel.server.dashboard.jobs import JOBS_PAGES
 from timingwheel.server.dashboard.live import LiveStreams
+from timingwheel.server.dashboard.load_ahead import LOAD_PAGES
 from timingwheel.server.dashboard.log import LOG_PAGES
 from timingwheel.server.dashboard.overview import OVERVIEW_PAGES
 from timingwheel.server.dashboard.queues import QUEUE_PAGES
@@ -65,6 +66,7 @@ PAGES: Final[tuple[Page, ...]] = (
     *DEPENDENCY_PAGES,
     *AUDIT_PAGES,
     *LOG_PAGES,
+    *LOAD_PAGES,
     *JOBS_PAGES,
     *JOB_FORMS,
     *JOB_PAGES,

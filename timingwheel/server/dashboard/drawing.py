@@ -83,15 +83,23 @@ def nice_top(highest: float, *, least: float = 1.0) -> float:
     return next(step * scale for step in _NICE if step * scale >= highest * (1 - 1e-9))
 
 
-def bars(columns: Sequence[Column], series: Sequence[Series], *, label: str) -> Chart:
+def bars(
+    columns: Sequence[Column],
+    series: Sequence[Series],
+    *,
+    label: str,
+    least: float = 1.0,
+) -> Chart:
     """Draw stacked bars.
 
     Args:
         columns: from left to right.
         series: from the ground up.
         label: what the chart shows, in words.
+        least: the upper edge means at least this.
     """
-    top = nice_top(max((sum(column.values) for column in columns), default=0))
+    highest = max((sum(column.values) for column in columns), default=0)
+    top = nice_top(highest, least=max(least, 1.0))
     parts = []
     for place, column in enumerate(columns):
         x, ground, drawn = place * _STEP, float(HEIGHT), []

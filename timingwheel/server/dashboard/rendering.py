@@ -1,6 +1,7 @@
 """Templates: their environment, and the filters that they have.
 
     {{ run.due_ns | when }}         a time in the visitor's zone, UTC in its title
+    {{ load.start_ns | minute }}    the same without seconds, of a whole minute
     {{ run.due_ns | ago }}          "in 5 m", with the same title
     {{ 1500000000 | duration }}     "1.5 s"
     {{ run.state | badge }}         a state as a coloured word
@@ -50,6 +51,7 @@ def environment() -> jinja2.Environment:
     )
     made.filters.update(
         when=_when,
+        minute=_minute,
         ago=_ago,
         duration=_duration,
         exact=exact_words,
@@ -83,6 +85,13 @@ def _when(context: Context, ns: int | None) -> Markup:
         return NOTHING
     visit = _visit(context)
     return _time(ns, visit, time_words(ns, visit.zone, now_ns=visit.now_ns))
+
+
+@jinja2.pass_context
+def _minute(context: Context, ns: int) -> Markup:
+    visit = _visit(context)
+    words = time_words(ns, visit.zone, now_ns=visit.now_ns)
+    return _time(ns, visit, words.removesuffix(":00"))
 
 
 @jinja2.pass_context

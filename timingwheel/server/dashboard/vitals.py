@@ -17,6 +17,7 @@ from typing import Final, NamedTuple
 from timingwheel.jobs.figures import HistogramSnapshot, Measured, StoreFigures
 from timingwheel.scheduler.metrics import MetricsSnapshot
 from timingwheel.scheduler.scheduler import Scheduler
+from timingwheel.server.dashboard.forecast import Forecast
 
 MINUTES: Final = 60
 """Minutes that are kept, the present one too."""
@@ -139,11 +140,15 @@ RECENT_MINUTES: Final = 15
 class Vitals:
     """Reads the counts of a scheduler, once a second at most. Thread-safe.
 
+    Attributes:
+        forecast: planned starts.
+
     Args:
         scheduler: whose.
     """
 
     def __init__(self, scheduler: Scheduler) -> None:
+        self.forecast: Final = Forecast(scheduler)
         self._scheduler = scheduler
         self._lock = threading.Lock()
         self._minutes = Minutes()
