@@ -194,3 +194,12 @@ def _plain_routes(
         Route("/ready", ready),
         Route("/openapi.json", openapi),
     ]
+
+
+def _metrics_route(exposition: Exposition, threads: RequestThreads) -> BaseRoute:
+    async def metrics(request: Request) -> Response:
+        accept = request.headers.get("accept", "")
+        text, media_type = await threads.call(lambda: exposition.render(accept))
+        return Response(text, headers={"content-type": media_type})
+
+    return Route("/metrics", metrics)

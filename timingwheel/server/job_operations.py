@@ -39,7 +39,6 @@ from timingwheel.wire.bodies import (
     CancelBody,
     CountQuery,
     JobsQuery,
-    LimitQuery,
     NominalQuery,
     PauseBody,
     ResumeBody,
@@ -195,12 +194,6 @@ def list_skips(asked: Asked) -> ListAnswer[SkipRange]:
     return ListAnswer(asked.scheduler.skips(asked.path["job"], since=since))
 
 
-def list_followers(asked: Asked) -> ListAnswer[JobAnswer]:
-    """Return live jobs that run after others; their triggers name those."""
-    found = asked.scheduler.followers(asked.the_query(LimitQuery).limit)
-    return ListAnswer([job_answer(job) for job in found])
-
-
 def _job(asked: Asked) -> Job:
     return asked.scheduler.job(asked.path["job"])
 
@@ -293,14 +286,6 @@ JOB_OPERATIONS: Final = (
             "retry": {"attempts": 5, "backoff": "1s..10m"},
             "tags": {"team": "bi"},
         },
-    ),
-    Operation(
-        "GET",
-        "/followers",
-        list_followers,
-        ListAnswer[JobAnswer],
-        "List live jobs that run after others",
-        query=LimitQuery,
     ),
     Operation("GET", _ONE, get_job, JobAnswer, "Show a job", sends=_REVISION),
     Operation(

@@ -17,11 +17,13 @@ from timingwheel.wire.answers import (
     CalendarAnswer,
     CountAnswer,
     DoneAnswer,
+    JobAnswer,
     ListAnswer,
     LoadAnswer,
     NowAnswer,
     QueueAnswer,
     calendar_answer,
+    job_answer,
     load_answer,
     queue_answer,
     time_text,
@@ -29,6 +31,7 @@ from timingwheel.wire.answers import (
 from timingwheel.wire.bodies import (
     CalendarBody,
     DaysBody,
+    LimitQuery,
     LoadQuery,
     PauseBody,
     QueueBody,
@@ -131,6 +134,12 @@ def load_ahead(asked: Asked) -> ListAnswer[LoadAnswer]:
     query = asked.the_query(LoadQuery)
     loads = asked.scheduler.load_ahead(query.span, step=query.step)
     return ListAnswer([load_answer(one) for one in loads])
+
+
+def list_followers(asked: Asked) -> ListAnswer[JobAnswer]:
+    """Return live jobs that run after others; their triggers name those."""
+    found = asked.scheduler.followers(asked.the_query(LimitQuery).limit)
+    return ListAnswer([job_answer(job) for job in found])
 
 
 def check(asked: Asked) -> ListAnswer[Finding]:
@@ -238,6 +247,14 @@ PLACE_OPERATIONS: Final = (
         ListAnswer[LoadAnswer],
         "Planned starts in the time to come",
         query=LoadQuery,
+    ),
+    Operation(
+        "GET",
+        "/followers",
+        list_followers,
+        ListAnswer[JobAnswer],
+        "List live jobs that run after others",
+        query=LimitQuery,
     ),
     Operation(
         "GET", "/check", check, ListAnswer[Finding], "What is wrong in the store"

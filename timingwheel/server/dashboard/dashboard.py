@@ -198,7 +198,7 @@ class Dashboard:
         except _RefusedError as refused:
             problem = refused.problem
         except Exception as error:
-            found = problem_of(error)
+            found = problem_of(error, place=request.path_params)
             if found is None:
                 _logger.exception("%s %s failed", request.method, request.url.path)
                 found = make_problem(
