@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tests.scheduler import program
 from tests.server.dashboard.visitor import Visitor
-from timingwheel.jobs.model import RunState
+from timingwheel.jobs.model import JobState, RunState
 from timingwheel.scheduler.scheduler import Scheduler
 from timingwheel.server.dashboard.rendering import run_url
 from timingwheel.server.serving import HttpServer
@@ -73,13 +73,32 @@ def test_what_waits_is_cancelled(app: Scheduler, visitor: Visitor) -> None:
     assert shown.by_id("state").text == "cancelled"
 
 
-def test_the_runs_of_a_job_that_recurs_are_not_cancelled_one_by_one(
+def test_one_run_of_a_job_that_recurs_is_cancelled_and_the_job_goes_on(
     app: Scheduler, visitor: Visitor
 ) -> None:
     ref = app.add(program.note.call("x"), cron=NEVER, name="n")
     app.pause(app.queue("default"))
     url = run_url(app.trigger(ref).id)
-    assert visitor.get(url).root.all("form", action=f"{url}/cancel") == []
+    assert visitor.send(visitor.get(url), f"{url}/cancel").said.startswith("Cancelled")
+    assert app.job(ref).state is JobState.ACTIVE
+
+
+def test_an_attempt_that_goes_on_is_asked_to_end(
+    app: Scheduler, visitor: Visitor
+) -> None:
+    door = program.log.door("d")
+    handle = app.run(app.add(program.held.call("d"), delay=0))
+    door.await_somebody()
+    url = run_url(handle.id)
+    shown = visitor.get(url)
+    assert shown.by_id("state").text == "running"
+    assert shown.root.one(data_testid="attempt").text.startswith("1 running")
+    assert (
+        visitor.send(shown, f"{url}/cancel").said
+        == "It runs and has been asked to end."
+    )
+    door.open()
+    handle.wait("30s")
 
 
 def test_a_run_that_is_not_there_is_told(visitor: Visitor) -> None:

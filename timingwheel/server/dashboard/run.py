@@ -29,7 +29,7 @@ _CANCELLED: Final = {
     CancelResult.RUNNING: ("It runs to its end; no retry follows.", "plain"),
     CancelResult.FINISHED: ("It had ended by then.", "bad"),
     CancelResult.ALREADY: ("It was cancelled before.", "plain"),
-    CancelResult.NOT_FOUND: ("There is no such job any more.", "bad"),
+    CancelResult.NOT_FOUND: ("There is no such run any more.", "bad"),
 }
 
 
@@ -55,7 +55,7 @@ def show_run(visit: Visit) -> View:
         "is_dead": run.state in DEAD and not run.discarded,
         "may_discard": (run.state in DEAD and not run.discarded)
         or run.state is RunState.RETRYING,
-        "may_cancel": run.state in LIVE and job is not None and _runs_once(job),
+        "may_cancel": run.state in LIVE,
         "live": run.state in LIVE,
     }
     return View("run.html", values)
@@ -76,10 +76,9 @@ def discard_run(visit: Visit) -> Redirect:
 
 
 def cancel_run(visit: Visit) -> Redirect:
-    """Cancel the run of a job that runs once; an attempt that goes on is asked to end."""
+    """End a run alone; an attempt that goes on is asked to end, and no retry follows."""
     run_id = visit.path["run"]
-    run = visit.scheduler.run(run_id).get()
-    result = visit.scheduler.cancel(run.job_id, running="signal", actor=visit.actor)
+    result = visit.scheduler.cancel_run(run_id, running="signal")
     said, tone = _CANCELLED[result]
     return Redirect(run_url(run_id), said, tone)
 
@@ -93,10 +92,6 @@ def _job(scheduler: Scheduler, run: Run) -> Job | None:
 
 def _name(run: Run, job: Job | None) -> str:
     return (job.name if job is not None else None) or run.task.rpartition(":")[2]
-
-
-def _runs_once(job: Job) -> bool:
-    return not job.trigger.is_recurring
 
 
 def _why(scheduler: Scheduler, run: Run, job: Job | None) -> str:
