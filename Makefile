@@ -51,7 +51,7 @@ bench: $(VENV)/.has-bench $(VENV)/.compiled ## measure against baseline and peer
 
 # A file a group, so that an interrupted run goes on with the next group; all are moved to
 # the page's when the last is there. `make bench-full GROUPS="durable cron"` for some.
-GROUPS ?= wheel live durable recovery scale cron scheduler
+GROUPS ?= wheel live durable recovery scale cron scheduler server
 MEASURED := $(GROUPS:%=bench/out/full/%.json)
 
 bench-full: $(MEASURED) ## all sizes, for the page of benchmarks: about an hour

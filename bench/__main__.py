@@ -8,10 +8,10 @@ import sys
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from types import FrameType
+from types import FrameType, ModuleType
 from typing import TypeVar
 
-from bench import cron, durable, live, recovery, scale, scheduler, wheel
+from bench import cron, durable, live, recovery, scale, scheduler, server, wheel
 from bench.disk import SpaceError
 from bench.machine import about, first_lines
 from bench.peers import LEFT_OUT
@@ -31,6 +31,7 @@ GROUPS = (
     scale.GROUP,
     cron.GROUP,
     scheduler.GROUP,
+    server.GROUP,
 )
 SHAPES = (wheel.UNIFORM, wheel.LOG_UNIFORM)
 WHEEL_SMOKE = [(1_000, shape) for shape in SHAPES]
@@ -107,12 +108,8 @@ def _steps(asked: argparse.Namespace) -> list[Step]:
         if asked.sizes:
             loads = [(timers, shape) for timers in asked.sizes for shape in SHAPES]
         steps += [_wheel_step(*load, asked) for load in loads]
-    if live.GROUP in asked.only:
-        lives = _sized(asked, live.SMOKE_SIZE, live.NORMAL_SIZE, live.FULL_SIZE)
-        steps += live.steps(lives, asked.dir)
-    if durable.GROUP in asked.only:
-        size = _sized(asked, durable.SMOKE_SIZE, durable.NORMAL_SIZE, durable.FULL_SIZE)
-        steps += durable.steps(size, asked.dir)
+    steps += _plain_steps(live, asked)
+    steps += _plain_steps(durable, asked)
     if recovery.GROUP in asked.only:
         stores = _sized(
             asked, recovery.SMOKE_SIZE, recovery.NORMAL_SIZE, recovery.FULL_SIZE
@@ -134,6 +131,16 @@ def _steps(asked: argparse.Namespace) -> list[Step]:
         if asked.sizes:
             jobs = jobs.resized(asked.sizes)
         steps += scheduler.steps(jobs, asked.dir)
+    steps += _plain_steps(server, asked)
+    return steps
+
+
+def _plain_steps(group: ModuleType, asked: argparse.Namespace) -> list[Step]:
+    """Return the steps of a group that `--sizes` means nothing to."""
+    if group.GROUP not in asked.only:
+        return []
+    size = _sized(asked, group.SMOKE_SIZE, group.NORMAL_SIZE, group.FULL_SIZE)
+    steps: list[Step] = group.steps(size, asked.dir)
     return steps
 
 

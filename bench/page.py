@@ -25,7 +25,7 @@ _DURABLE_PLOT = """
 ![Durable timers a second by operation and by who made them](images/durable-rate.svg)
 """
 Run = dict[str, Any]  # as it was read: "about" and "rows"
-ORDER = ("wheel", "live", "durable", "recovery", "scale", "cron", "scheduler")
+ORDER = ("wheel", "live", "durable", "recovery", "scale", "cron", "scheduler", "server")
 
 
 def main() -> int:

@@ -8,7 +8,7 @@ import signal
 import threading
 from pathlib import Path
 
-from tests.server.test_serving import served
+from tests.server.process import served
 from timingwheel.client.client import Client
 from timingwheel.client.transport import ServerAwayError, UnansweredError
 from timingwheel.jobs.model import RunState

@@ -7,13 +7,12 @@ import socket
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import httpx
 import pytest
 
+from tests.server.process import ROOT, served
 from timingwheel.client.client import Client
 from timingwheel.client.transport import ServerAwayError, UnansweredError
 from timingwheel.errors import ArgumentError
@@ -21,34 +20,9 @@ from timingwheel.scheduler.scheduler import Scheduler
 from timingwheel.scheduler.tasks import NamedTask
 from timingwheel.server.serving import HttpServer
 
-ROOT = Path(__file__).resolve().parent.parent.parent
 CALL = NamedTask("mail:send").call(to="a@x")
 WRITERS = 4
 ACKNOWLEDGED_BEFORE_KILL = 200
-
-
-@contextmanager
-def served(data: Path, *more: str) -> Iterator[tuple[subprocess.Popen[str], str]]:
-    """A server process on a free port, and its URL; killed at the end if it lives."""
-    process = subprocess.Popen(
-        [sys.executable, "-m", "timingwheel.server", str(data), "--port", "0", *more],
-        cwd=ROOT,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
-    try:
-        assert process.stdout is not None
-        line = process.stdout.readline()
-        assert line.startswith("serving "), (
-            line,
-            process.stderr and process.stderr.read(),
-        )
-        url = line.partition(" on ")[2].partition(";")[0]
-        yield process, url
-    finally:
-        process.kill()
-        process.communicate()
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
