@@ -29,6 +29,7 @@ LONG_MODULES = {
     "timingwheel/jobs/store.py": "one protocol, every call of it and what it takes",
     "timingwheel/server/job_operations.py": "one table, every operation of it",
     "timingwheel/stores/embedded.py": "one protocol, every call of it",
+    "timingwheel/stores/shared_store.py": "one protocol, every call of it",
     "timingwheel/stores/state.py": "the one place where a store's state changes",
     "wal/log.py": "the front door, where reading, appending and committing meet",
     "wal/testing/memory.py": "one interface, every call of it",
@@ -41,6 +42,7 @@ WAL_IMPORTS = {"google_crc32c", "crcmod", "wal"}  # beside the standard library
 SLEEPING_TESTS: dict[str, str] = {}
 TOUCH_FILES = {
     "wal/filesystem.py": "the one place that does",
+    "timingwheel/stores/door_socket.py": "a socket has a name among the files",
     "timingwheel/cli/settings.py": "reads the user's configuration file",
     "timingwheel/stores/sqlite_files.py": "opens SQLite, which has files of its own",
     "timingwheel/stores/sqlite_connections.py": "hands SQLite's connections on",

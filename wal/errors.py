@@ -36,10 +36,15 @@ class StoreError(WalError):
 class StoreInUseError(WalError):
     """Another process, or another log in this one, holds the directory's lock."""
 
-    def __init__(self, path: str, holder: str) -> None:
+    def __init__(
+        self,
+        path: str,
+        holder: str,
+        *,
+        remedy: str = "stop that one first, or open another directory",
+    ) -> None:
         super().__init__(
-            f"{path}: in use by {holder}; a directory has one owner at a time: stop "
-            "that one first, or open another directory"
+            f"{path}: in use by {holder}; a directory has one owner at a time: {remedy}"
         )
         self.path = path
         self.holder = holder

@@ -10,15 +10,16 @@ from typing import Any
 import pytest
 
 from tests.stores.embedded_stage import EmbeddedStage
+from tests.stores.shared_stage import SharedStage
 from tests.stores.stage import Stage
 
 MakeStage = Callable[..., EmbeddedStage]
 
 
-@pytest.fixture(params=["embedded"])
+@pytest.fixture(params=["embedded", "shared"])
 def stage(request: pytest.FixtureRequest) -> Iterator[Stage]:
     """A store that serves, one worker joined."""
-    made = EmbeddedStage()
+    made = EmbeddedStage() if request.param == "embedded" else SharedStage()
     yield made
     made.end_all()
 

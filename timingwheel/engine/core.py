@@ -140,6 +140,7 @@ class EngineCore:
         self.clock = clock
         """Where time comes from."""
         self.wake_at_ns: int | None = _AWAKE
+        self._waiting: list[int | None] = []
         """When the tick thread will look again; None: not before it is woken."""
         self.closed: str | None = None
         """Why nothing may be asked any more, None while it may."""
@@ -358,11 +359,21 @@ class EngineCore:
         due_ns = self.state.next_due_ns()
         if due_ns is None or (until_ns is not None and until_ns < due_ns):
             due_ns = until_ns
-        self.wake_at_ns = due_ns
+        self._waiting.append(due_ns)
+        self.wake_at_ns = self._latest_wake_ns()
         try:
-            self.clock.wait(self.wake, self.wake_at_ns)
+            self.clock.wait(self.wake, due_ns)
         finally:
-            self.wake_at_ns = _AWAKE
+            self._waiting.remove(due_ns)
+            self.wake_at_ns = self._latest_wake_ns()
+
+    def _latest_wake_ns(self) -> int | None:
+        """Return when the last of those who wait looks again: what is earlier wakes all."""
+        if None in self._waiting:
+            return None
+        return max(
+            (due_ns for due_ns in self._waiting if due_ns is not None), default=_AWAKE
+        )
 
     def wait_for_space(self) -> None:
         """Wait a second, or less if woken: the disk is full and may not be by then."""

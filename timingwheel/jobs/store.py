@@ -23,13 +23,14 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from enum import StrEnum
-from typing import Literal, NamedTuple, NewType, Protocol
+from typing import Literal, NamedTuple, NewType, Protocol, runtime_checkable
 
 import msgspec
 
 from timingwheel.jobs.calendars import NamedCalendar
 from timingwheel.jobs.model import (
     Attempt,
+    Cap,
     Draft,
     Job,
     JobId,
@@ -37,6 +38,7 @@ from timingwheel.jobs.model import (
     Outcome,
     Pause,
     Payload,
+    Policy,
     Queue,
     Run,
     RunId,
@@ -45,6 +47,7 @@ from timingwheel.jobs.model import (
     SkipRange,
 )
 from timingwheel.jobs.storage import Storage
+from timingwheel.jobs.triggers import Trigger
 
 Ticket = NewType("Ticket", int)
 """Stands for what a call has appended; `commit` makes it durable."""
@@ -127,11 +130,11 @@ class Change(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """What an update changes; UNSET fields stay as they are."""
 
     payload: Payload | msgspec.UnsetType = msgspec.UNSET
-    trigger: object = msgspec.UNSET
-    policy: object = msgspec.UNSET
+    trigger: Trigger | msgspec.UnsetType = msgspec.UNSET
+    policy: Policy | msgspec.UnsetType = msgspec.UNSET
     queue: str | msgspec.UnsetType = msgspec.UNSET
     priority: int | msgspec.UnsetType = msgspec.UNSET
-    cap: object = msgspec.UNSET
+    cap: Cap | msgspec.UnsetType | None = msgspec.UNSET
     tags: dict[str, str] | msgspec.UnsetType = msgspec.UNSET
 
 
@@ -485,3 +488,17 @@ class JobStore(Protocol):
 
     def add_listener(self, listener: Callable[[Sequence[Run]], None]) -> None:
         """Call with runs that reached a final state, once that is durable."""
+
+
+@runtime_checkable
+class TellsOfExpected(Protocol):
+    """A store whose listeners hear for sure only of runs that are expected.
+
+    Such as one of another process, which does not send every end there is.
+    """
+
+    def expect(self, run_id: RunId) -> None:
+        """Have listeners told of a run's end, from now on. Never waits for an answer."""
+
+    def expect_no_more(self, run_id: RunId) -> None:
+        """Nobody waits for that run any more."""

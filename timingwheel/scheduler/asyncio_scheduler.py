@@ -47,7 +47,7 @@ from timingwheel.scheduler.executors.event_loop import AsyncioExecutor
 from timingwheel.scheduler.executors.executor import Executor
 from timingwheel.scheduler.metrics import MetricsSnapshot
 from timingwheel.scheduler.node import NodeListener
-from timingwheel.scheduler.opening import StoreSource
+from timingwheel.scheduler.opening import IfHeld, StoreSource
 from timingwheel.scheduler.scheduler import (
     GRACE_SECONDS,
     FailureListener,
@@ -94,6 +94,7 @@ class AsyncScheduler(Awaited):
         self,
         store: StoreSource = "./data",
         *,
+        if_held: IfHeld = "error",
         clock: Clock | None = None,
         slots: int | None = None,
         executor: str = "thread",
@@ -104,6 +105,7 @@ class AsyncScheduler(Awaited):
     ) -> None:
         self._twin: _LoopScheduler = _LoopScheduler(
             store,
+            if_held=if_held,
             clock=clock,
             slots=slots,
             executor=executor,

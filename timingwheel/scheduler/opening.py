@@ -6,7 +6,7 @@ import os
 import platform
 import uuid
 from collections.abc import Callable
-from typing import Final, Unpack
+from typing import Final, Literal, Unpack
 
 from timingwheel.clock import Clock
 from timingwheel.engine.arguments import check_log_options
@@ -16,7 +16,10 @@ from timingwheel.jobs.store import JobStore
 from timingwheel.scheduler.crew import MakeExecutor
 from timingwheel.scheduler.executors.executor import Executor
 from timingwheel.scheduler.options import require_known
+from timingwheel.stores.door import open_door
 from timingwheel.stores.embedded import EmbeddedStore, StoreOptions
+from timingwheel.stores.shared_store import SharedStore
+from wal.errors import StoreInUseError
 from wal.filesystem import FileSystem
 from wal.log import INTERVAL_MS, RESERVE_BYTES, SEGMENT_SIZE_BYTES
 
@@ -24,6 +27,12 @@ OpenStore = Callable[[Clock], JobStore]
 StoreSource = str | os.PathLike[str] | FileSystem | OpenStore
 """A directory, ":memory:", a FileSystem, or a function that opens a store."""
 
+IfHeld = Literal["error", "client"]
+"""What becomes of opening a directory that another process holds."""
+_IN_USE: Final = (
+    'ask it, by Scheduler(..., if_held="client"), or stop it first, or open another '
+    "directory"
+)
 _SERVERS: Final = ("postgresql://", "postgres://")
 
 
@@ -46,6 +55,21 @@ def checked_source(source: StoreSource) -> StoreSource:
     return source
 
 
+def checked_if_held(if_held: IfHeld, source: StoreSource) -> IfHeld:
+    """Return what to do if another process holds the store.
+
+    Raises:
+        ArgumentError: it is no such thing, or the store is none that others can hold.
+    """
+    if if_held not in {"error", "client"}:
+        raise ArgumentError("if_held", if_held, 'pass "error" or "client"')
+    if if_held == "client" and not isinstance(source, str | os.PathLike):
+        raise ArgumentError(
+            "if_held", if_held, "only a directory can be held by another process"
+        )
+    return if_held
+
+
 def checked_log_options(options: StoreOptions) -> StoreOptions:
     """Return options of a store's log.
 
@@ -63,20 +87,57 @@ def checked_log_options(options: StoreOptions) -> StoreOptions:
     return options
 
 
+def store_opener(
+    source: StoreSource, *, if_held: IfHeld, options: StoreOptions
+) -> OpenStore:
+    """Return what opens a store by a clock, as `open_store`; everything is checked now.
+
+    Raises:
+        TypeError: an option is unknown, as Python says of any keyword argument.
+        ArgumentError: one of them cannot be meant.
+    """
+    source = checked_source(source)
+    if_held = checked_if_held(if_held, source)
+    options = checked_log_options(options)
+    return lambda clock: open_store(source, clock, if_held=if_held, **options)
+
+
 def open_store(
-    source: StoreSource, clock: Clock, **options: Unpack[StoreOptions]
+    source: StoreSource,
+    clock: Clock,
+    *,
+    if_held: IfHeld = "error",
+    **options: Unpack[StoreOptions],
 ) -> JobStore:
     """Open a store and recover what it holds; nothing is fired.
 
+    A directory that this process holds gets a door, at which others can ask.
+
+    Args:
+        source: what names it.
+        clock: where time comes from.
+        if_held: "client": ask the process that holds it, if one does.
+        options: see StoreOptions.
+
     Raises:
-        StoreError: the path is no store and cannot become one.
+        StoreError: the path is no store and cannot become one; or the process that
+            holds it is of another version.
         StoreInUseError: another process holds it; it is named.
         LogCorruptError: acknowledged data is damaged; no byte was changed.
         HistoryError: the history is damaged, or not of this log.
     """
     if callable(source):
         return source(clock)
-    return EmbeddedStore.open(source, clock=clock, **options)
+    if isinstance(source, FileSystem) or source == MEMORY:
+        return EmbeddedStore.open(source, clock=clock, **options)
+    if if_held == "client":
+        return SharedStore.open(source, clock=clock, **options)
+    try:
+        store = EmbeddedStore.open(source, clock=clock, **options)
+    except StoreInUseError as error:
+        raise StoreInUseError(error.path, error.holder, remedy=_IN_USE) from None
+    open_door(store, os.fspath(source))
+    return store
 
 
 def directory_of(source: StoreSource) -> str | None:

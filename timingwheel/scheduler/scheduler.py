@@ -41,12 +41,11 @@ from timingwheel.scheduler.desk import Desk
 from timingwheel.scheduler.metrics import Metrics, MetricsSnapshot
 from timingwheel.scheduler.node import NodeListener, NodeLoop
 from timingwheel.scheduler.opening import (
+    IfHeld,
     StoreSource,
-    checked_log_options,
-    checked_source,
     directory_of,
     executor_makers,
-    open_store,
+    store_opener,
     worker_name,
 )
 from timingwheel.scheduler.options import checked_text
@@ -82,6 +81,8 @@ class Scheduler(Requests, Questions):
     Args:
         store: a directory, made if missing; ":memory:" keeps nothing; a FileSystem is
             for tests; or a function that opens a JobStore by a Clock.
+        if_held: if another process holds the directory, "error" raises StoreInUseError;
+            "client" asks that process, and takes over when it ends.
         clock: where time comes from; `timingwheel.testing.ManualClock` for tests.
         slots: handlers that may run at once; default min(32, cores + 4).
         executor: what runs plain functions that name none: "thread", "process" or
@@ -103,6 +104,7 @@ class Scheduler(Requests, Questions):
         self,
         store: StoreSource = "./data",
         *,
+        if_held: IfHeld = "error",
         clock: Clock | None = None,
         slots: int | None = None,
         executor: str = "thread",
@@ -114,12 +116,11 @@ class Scheduler(Requests, Questions):
         self.tasks: Final = checked_registry(tasks)
         self.clock: Final[Clock] = SystemClock() if clock is None else clock
         self.metrics: Final = Metrics()
-        self._source = checked_source(store)
-        self.directory: Final = directory_of(self._source)
+        self._open_store = store_opener(store, if_held=if_held, options=log_options)
+        self.directory: Final = directory_of(store)
         self.slots: Final = checked_slots(slots)
         self._makers = self._make_executors()
         self._executor = self._checked_executor(executor, "executor")
-        self._log_options = checked_log_options(log_options)
         self._worker = None if worker is None else checked_text(worker, "worker")
         self._actor = None if actor is None else checked_text(actor, "actor")
         # Starting and stopping take turns, as a whole; opening and closing exclude each
@@ -346,7 +347,7 @@ class Scheduler(Requests, Questions):
 
     def _open(self) -> Desk:
         if self._desk is None:
-            store = open_store(self._source, self.clock, **self._log_options)
+            store = self._open_store(self.clock)
             watch = self._make_watch(store)
             self._desk = Desk(store, tasks=self.tasks, watch=watch)
             self._was_stopped = False

@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from timingwheel.clock import Clock
 from timingwheel.jobs.model import Run, RunId
 from timingwheel.jobs.states import FINAL
-from timingwheel.jobs.store import JobStore
+from timingwheel.jobs.store import JobStore, TellsOfExpected
 
 Tell = Callable[[Run | BaseException], None]
 """Takes the run that has ended, or the reason why nobody will ever tell. Must not wait."""
@@ -30,6 +30,7 @@ class RunWatch:
 
     def __init__(self, store: JobStore, clock: Clock) -> None:
         self._store = store
+        self._expecting = store if isinstance(store, TellsOfExpected) else None
         self._clock = clock
         self._lock = threading.Lock()
         self._tells: dict[RunId, list[Tell]] = {}
@@ -46,14 +47,19 @@ class RunWatch:
         if ended is not None:
             raise ended
         try:
+            if self._expecting is not None:
+                self._expecting.expect(run_id)
             yield
         finally:
             with self._lock:
                 tells = self._tells.get(run_id, [])
                 if tell in tells:
                     tells.remove(tell)
-                if not tells:
+                is_last = not tells
+                if is_last:
                     self._tells.pop(run_id, None)
+            if is_last and self._expecting is not None:
+                self._expecting.expect_no_more(run_id)
 
     def final(self, run_id: RunId) -> Run | None:
         """Return a run if it has ended already, else None."""

@@ -73,6 +73,7 @@ from timingwheel.stores.history_retention import Retention
 from timingwheel.stores.identity import require_run_id
 from timingwheel.stores.listing import Listing
 from timingwheel.stores.measuring import measure
+from timingwheel.stores.nodes import Nodes
 from timingwheel.stores.owner import StoreOwner
 from timingwheel.stores.putting import put_all
 from timingwheel.stores.records import CalendarSet, Kind, LiveRun, record
@@ -103,6 +104,9 @@ class StoreOptions(LogOptions, total=False):
 class EmbeddedStore:
     """A JobStore in a directory. Thread-safe. Use `open`.
 
+    Attributes:
+        nodes: those that serve it beside a loop that waits on the store itself.
+
     Args:
         log: opened, in read mode.
         history: opened, or what opens it.
@@ -130,6 +134,9 @@ class EmbeddedStore:
             rng=rng if rng is not None else random.Random(),
         )
         self._serving = Serving(self._owner, clock)
+        self.nodes: Final = Nodes(self._owner, self._serving, clock)
+        self.before_close: Final[list[Callable[[], None]]] = []
+        """Called first by `close`, in order; for what stands before the store."""
         self._log = log
         self._core = self._owner.core
         self._state = self._owner.state
@@ -200,6 +207,9 @@ class EmbeddedStore:
         if self._closed or self._core.forked:
             return
         self._closed = True
+        for end in self.before_close:
+            end()
+        self.nodes.close()
         if self._snapshotter is not None:
             self._snapshotter.stop()
         self._owner.close()

@@ -8,46 +8,28 @@ never given twice. Its end is one record that says all.
 from __future__ import annotations
 
 import functools
-import threading
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Final
 
-import msgspec
-
 from timingwheel.clock import WAIT_MAX_NS, Clock
-from timingwheel.engine.records import Base
 from timingwheel.jobs.errors import UnknownWorkerError
-from timingwheel.jobs.model import Job, JobState, Outcome, RunId
-from timingwheel.jobs.store import CatchUp, Claim, Finish, Request, Ticket, Verdict
-from timingwheel.stores import changing
+from timingwheel.jobs.model import Outcome, RunId
+from timingwheel.jobs.store import Claim, Finish, Request, Ticket, Verdict
 from timingwheel.stores.claiming import Claiming
 from timingwheel.stores.decision import Decision
 from timingwheel.stores.entries import (
-    Due,
-    JobEntry,
-    LeaseEnd,
-    LostPlain,
-    QueueWake,
-    ResumeDue,
-    RunEntry,
     Running,
 )
-from timingwheel.stores.finishing import Finishing, end_running, promoted
-from timingwheel.stores.firing import Unserved, fire_job, fire_run
-from timingwheel.stores.outcomes import end_attempt, give_back
+from timingwheel.stores.finishing import Finishing, promoted
+from timingwheel.stores.firing import Unserved
+from timingwheel.stores.making_ready import MakingReady
+from timingwheel.stores.outcomes import give_back
 from timingwheel.stores.owner import StoreOwner
-from timingwheel.stores.records import Kind, record
-from timingwheel.stores.waits import Wait
+from timingwheel.stores.workers import InHand, Workers
 from wal.errors import DiskFullError, RecordTooLargeError
 
-replace = msgspec.structs.replace
-
-_GONE: Final = -1
-"""In place of the time to live of a worker that has not joined."""
-
-
-FIRE_PART: Final = 256
-"""Timers taken under one hold of the lock: some milliseconds in plain Python."""
+UNKNOWN_WORKER: Final = ""
+"""Who had a plain job that was promoted after its process had died."""
 CLAIM_PART: Final = 64
 """Runs claimed under one hold of the lock: two milliseconds."""
 
@@ -68,74 +50,81 @@ class Serving:
         self._tag = owner.tag
         self._rng = owner.rng
         self._clock = clock
-        self._workers: dict[str, int | None] = {}
-        self._leases: dict[str, Wait] = {}
         self._rates: dict[str, int] = {}
-        self._inherited_lsn = owner.core.log.appended_lsn
+        self._services = 0
+        self.workers = Workers(owner)
+        self._due = MakingReady(owner, self.workers)
+        self.has_own_loop = False
+        """Whether a node of this process waits on the store itself."""
 
     @property
     def worker_count(self) -> int:
         """How many workers have joined and not left."""
-        return len(self._workers)
+        return len(self.workers)
 
-    def join(self, worker: str, *, ttl_ns: int | None = None) -> None:
-        """Announce a worker, before it claims; see JobStore."""
+    def join(
+        self,
+        worker: str,
+        *,
+        ttl_ns: int | None = None,
+        away: bool = False,
+        tells: bool = False,
+    ) -> None:
+        """Announce a worker, before it claims; see JobStore and Workers.join."""
         with self._core.lock:
             self._core.require_alive()
-            self._workers[worker] = ttl_ns
-            self._arm_lease(worker)
+            self.workers.join(worker, ttl_ns=ttl_ns, away=away, tells=tells)
 
     def beat(self, worker: str) -> bool:
         """Renew the leases of a worker; False if they ran out and are lost."""
         with self._core.lock:
             self._core.require_alive()
-            if worker not in self._workers:
-                return False
-            self._arm_lease(worker)
-            return True
-
-    def _arm_lease(self, worker: str) -> None:
-        ttl_ns = self._workers[worker]
-        if ttl_ns is None:
-            return
-        former = self._leases.pop(worker, None)
-        if former is not None:
-            self._state.waits.disarm(former)
-        until_ns = self._core.now().elapsed_ns + ttl_ns
-        self._leases[worker] = self._state.waits.arm(
-            LeaseEnd(worker), until_ns, Base.ELAPSED
-        )
+            return self.workers.renew(worker)
 
     def leave(self, worker: str) -> None:
         """Forget a worker; what it still has is lost."""
         with self._core.lock:
-            self._workers.pop(worker, None)
-            former = self._leases.pop(worker, None)
-            if former is not None:
-                self._state.waits.disarm(former)
-            left = [run for run in self._state.running.values() if run.worker == worker]
+            left = self.workers.drop(worker)
         self._owner.commit(self._lose(left))
 
-    def recover(self) -> int:
-        """Begin to serve: what dead workers left is lost, what passed is missed."""
+    def recover(self, *, patience_ns: int = 0) -> int:
+        """Begin to serve: what dead workers left is lost, what passed is missed.
+
+        Args:
+            patience_ns: how long workers of other processes have to come back first.
+        """
         with self._core.lock:
             self._core.require_alive()
             now = self._core.now()
-            self._owner.unserved = Unserved(now.wall_ns, now.elapsed_ns)
-            left = [run for run in self._state.running.values() if self._is_left(run)]
+            if not self._services:
+                self._owner.unserved = Unserved(now.wall_ns, now.elapsed_ns)
+            self._services += 1
+            left = self.workers.left()
+            if patience_ns:
+                self._due.patient_until_ns = now.elapsed_ns + patience_ns
+                # And for what is promoted meanwhile, of which nobody knows who had it.
+                names = {UNKNOWN_WORKER, *(running.worker for running in left)}
+                self.workers.expect(names, patience_ns)
+                left = [running for running in left if running.worker in self.workers]
             fired = self._core.state.ahead_count
         self._lose(left)
-        ticket = self.fire(fired)[1] if fired else Ticket(self._core.log.appended_lsn)
-        self._owner.commit(ticket)
-        return len(left) + fired
+        self.make_ready(fired)
+        self._owner.commit(self._core.log.appended_lsn)
+        return len(left) + (0 if patience_ns else fired)
 
-    def _is_left(self, running: Running) -> bool:
-        """Return whether nobody works on an attempt any more."""
-        ttl_ns = self._workers.get(running.worker, _GONE)
-        if ttl_ns is None:
-            # A worker of this process may have the name of one of the process before.
-            return running.token <= self._inherited_lsn
-        return ttl_ns == _GONE
+    def end_service(self) -> None:
+        """A node that had called `recover` serves no more; the store goes on."""
+        with self._core.lock:
+            self._services -= 1
+
+    def adopt(self, worker: str, held: Sequence[InHand]) -> None:
+        """Let a worker that has joined go on with what it has in hand, and no more."""
+        with self._core.lock:
+            self._core.require_alive()
+            strays = self.workers.adopt(worker, held)
+        if strays:
+            given = [(stray.run.id, stray.token) for stray in strays]
+            self._owner.commit(self.give_back(given))
 
     def _lose(self, left: Sequence[Running]) -> Ticket:
         """Write down that attempts are lost, and move their runs on."""
@@ -153,112 +142,17 @@ class Serving:
 
     def fire(self, limit: int) -> tuple[int, Ticket]:
         """Make ready what is due; see JobStore."""
-        self._core.require_alive()
-        fired = 0
-        lsn: int = self._core.log.appended_lsn
-        while fired < limit:
-            part = min(limit - fired, FIRE_PART)
-            due, _, _ = self._core.take_due(part)
-            lsn = self._core.submit_each(self._decides_due(), urgent=True)
-            fired += len(due.timers) + len(due.armed)
-            if len(due.timers) + len(due.armed) < part:
-                break
-            self._core.let_pass()
+        self.has_own_loop = True
+        fired, ticket = self.make_ready(limit)
         with self._core.lock:
             # What is ready by now is there for the claims that follow. Not at a claim:
             # one for other tasks, or by another worker, would hide it from the node.
             self._state.news = False
-        return fired, Ticket(lsn)
+        return fired, ticket
 
-    def _decides_due(self) -> Iterator[Callable[[int], list[bytes]]]:
-        """Yield a group for each thing whose wait is over."""
-        pending = self._state.due
-        while pending:
-            target = pending[0]
-            decisions: list[Decision] = []
-
-            def decide(
-                first_lsn: int,
-                target: Due = target,
-                decisions: list[Decision] = decisions,
-            ) -> list[bytes]:
-                decision = Decision(self._state, first_lsn, self._core.now())
-                self._decide_due(decision, target)
-                decisions[:] = [decision]
-                return decision.events
-
-            yield decide
-            # Only now: what could not be appended stays to be looked at again.
-            pending.popleft()
-            self._owner.requests.extend(decisions[0].requests)
-            if isinstance(target, LeaseEnd):
-                kinds = [event[0] for event in decisions[0].events]
-                self._state.leases_expired += kinds.count(Kind.ATTEMPT_ENDED)
-            if not decisions[0].events:
-                self._state.wait_again(target)  # the clock was set back meanwhile
-
-    def _decide_due(self, decision: Decision, target: Due) -> None:
-        state = self._state
-        match target:
-            case JobEntry():
-                if state.jobs.get(target.job.id) is target and _is_due(
-                    target, decision
-                ):
-                    fire_job(
-                        decision, target, unserved=self._owner.unserved, rng=self._rng
-                    )
-            case RunEntry():
-                if state.runs.get(target.live.seq) is target:
-                    fire_run(decision, target)
-            case LostPlain(timer_id):
-                self._lose_plain(decision, timer_id)
-            case LeaseEnd(worker):
-                self._end_leases(decision, worker)
-            case ResumeDue(job=entry):
-                job = decision.job(entry.job.id)
-                if job is not None and _is_pause_over(job, decision):
-                    changing.unhold(decision, job, CatchUp(), rng=self._rng)
-            case QueueWake(name):
-                queue = state.queues.get(name)
-                if queue is not None and queue.pause is not None:
-                    until_ns = queue.pause.until_ns
-                    if until_ns is not None and until_ns <= decision.now.wall_ns:
-                        value = replace(queue, pause=None)
-                        decision.events.append(record(Kind.QUEUE_SET, value))
-                state.news = True
-
-    def _lose_plain(self, decision: Decision, timer_id: int) -> None:
-        """A plain job was running when the process died."""
-        row = self._read.plain_row_of(timer_id)
-        if row is None or not row.fired:
-            return
-        live = row.promote(decision, worker="", is_due=True)
-        end = Finish(
-            run_id=live.run.id,
-            token=row.token,
-            outcome=Outcome.LOST,
-            started_ns=live.run.due_ns,
-            error="the process died while it ran",
-        )
-        end_attempt(decision, live, end, policy=row.plain.o, draw=self._rng.random())
-
-    def _end_leases(self, decision: Decision, worker: str) -> None:
-        """The leases of a worker have run out: whatever it still reports comes late."""
-        lease = self._leases.get(worker)
-        if lease is not None and lease in self._state.waits:
-            return  # it has beaten, or joined anew, before we came to look
-        self._leases.pop(worker, None)
-        self._workers.pop(worker, None)
-        for running in list(self._state.running.values()):
-            if running.worker == worker:
-                end = Finish(
-                    run_id=running.run.id,
-                    token=running.token,
-                    outcome=Outcome.LOST,
-                    started_ns=running.run.started_ns or running.run.due_ns,
-                    error="the lease ran out: the worker gave no sign of life",
-                )
-                end_running(self._owner, decision, end, running)
+    def make_ready(self, limit: int) -> tuple[int, Ticket]:
+        """Do as `fire` for a node elsewhere: what is news to the one here stays so."""
+        return self._due.make_ready(limit)
 
     def claim(
         self,
@@ -271,7 +165,7 @@ class Serving:
     ) -> tuple[list[Claim], Ticket]:
         """Take runs in the order of their ranks; see JobStore."""
         self._core.require_alive()
-        if worker not in self._workers:
+        if worker not in self.workers:
             raise UnknownWorkerError(
                 "worker", worker, "join first, or again: it was lost"
             )
@@ -324,6 +218,12 @@ class Serving:
 
         return self._owner.decide(decide, urgent=True)
 
+    def give_back_unbegun(self, worker: str) -> None:
+        """Return what a worker has claimed and never begun."""
+        with self._core.lock:
+            unbegun = [run for run in self.workers.has(worker) if not run.begun]
+        self._owner.commit(self.give_back((one.run.id, one.token) for one in unbegun))
+
     def finish(self, ends: Sequence[Finish]) -> tuple[list[Verdict], Ticket]:
         """Take in how attempts ended; see JobStore."""
         self._core.require_alive()
@@ -342,19 +242,14 @@ class Serving:
                 else:
                     return finishing.verdicts, Ticket(lsn)
 
-    def requests(self) -> list[Request]:
-        """Return, once, the attempts of this process that are to be ended."""
+    def requests(self, workers: Iterable[str] | None = None) -> list[Request]:
+        """Return, once, attempts to be ended: of workers elsewhere, or of this process."""
         with self._core.lock:
-            found, self._owner.requests = self._owner.requests, []
-        return found
-
-    @property
-    def changed(self) -> threading.Condition:
-        """Notified when there is earlier work, something ready, or a request."""
-        return self._core.wake
+            return self.workers.requests(workers)
 
     def wait(self, until_ns: int | None = None) -> None:
         """Wait, `changed` held, for what is due or `changed`; see JobStore."""
+        self.workers.sort_requests()
         if self._state.news or self._owner.requests or self._state.due:
             self._state.news = False
             return
@@ -368,18 +263,3 @@ class Serving:
             # The machine slept, or this process was stopped: nobody could dispatch.
             now = self._core.now()
             self._owner.unserved = Unserved(now.wall_ns, now.elapsed_ns)
-
-
-def _is_pause_over(job: Job, decision: Decision) -> bool:
-    if job.state is not JobState.PAUSED or job.pause is None:
-        return False
-    until_ns = job.pause.until_ns
-    return until_ns is not None and until_ns <= decision.now.wall_ns
-
-
-def _is_due(entry: JobEntry, decision: Decision) -> bool:
-    job = entry.job
-    if job.state is not JobState.ACTIVE or job.next_ns is None:
-        return False
-    now = decision.now
-    return job.next_ns <= (now.elapsed_ns if job.trigger.is_elapsed else now.wall_ns)

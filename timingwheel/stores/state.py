@@ -95,8 +95,10 @@ class StoreState:
         """Attempts lost since then because their worker gave no sign of life."""
         self.is_born = False
         """Whether the log says that it is a job store's."""
-        self.news = False
-        """Something became ready, or is to be ended, since the node last looked."""
+        self.news_count = 0
+        """Grows whenever something becomes ready, or is to be ended: each of several nodes
+        knows how far it has seen."""
+        self._has_news = False
         self._reach_lsn = reach_lsn
         self.note_history = note_history
         self._final: list[Entry] = []
@@ -120,6 +122,16 @@ class StoreState:
             Kind.RUN_REVIVED: self._run_revived,
             Kind.STORE_BORN: self._store_born,
         }
+
+    @property
+    def news(self) -> bool:
+        """Something became ready, or is to be ended, since the node here last looked."""
+        return self._has_news
+
+    @news.setter
+    def news(self, value: bool) -> None:
+        self._has_news = value
+        self.news_count += value
 
     @property
     def waits(self) -> Waits[Due]:
