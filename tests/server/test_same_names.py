@@ -1,4 +1,4 @@
-"""One suite for all four front doors: in this process and by URL, plain and awaited.
+"""One suite for all front doors: here, by URL, and by a directory that another holds.
 
 The two that are awaited are spoken to through `Plain`, which runs each call on a loop of
 its own thread; so a test reads the same for all of them.
@@ -11,6 +11,7 @@ import inspect
 import threading
 from collections.abc import Callable, Iterator
 from datetime import UTC, date, datetime, timedelta
+from pathlib import Path
 from typing import Any, cast
 from zoneinfo import ZoneInfo
 
@@ -83,11 +84,20 @@ def loop() -> Iterator[asyncio.AbstractEventLoop]:
     made.close()
 
 
-@pytest.fixture(params=["Scheduler", "AsyncScheduler", "Client", "AsyncClient"])
+@pytest.fixture(
+    params=["Scheduler", "AsyncScheduler", "Client", "AsyncClient", "if_held=client"]
+)
 def app(
-    request: pytest.FixtureRequest, loop: asyncio.AbstractEventLoop
+    request: pytest.FixtureRequest, loop: asyncio.AbstractEventLoop, tmp_path: Path
 ) -> Iterator[Scheduler]:
     program.log.clear()
+    if request.param == "if_held=client":
+        holder = Scheduler(tmp_path)
+        assert holder.jobs() == []  # it holds and does not serve
+        with Scheduler(tmp_path, if_held="client", tasks=TASKS, actor="ann") as made:
+            yield made
+        holder.stop()
+        return
     if request.param == "Scheduler":
         with Scheduler(":memory:", tasks=TASKS, actor="ann") as made:
             yield made
