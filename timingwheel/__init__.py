@@ -58,6 +58,7 @@ from timingwheel.scheduler.handles import RunFailedError, RunHandle
 from timingwheel.scheduler.retrying import Retry
 from timingwheel.scheduler.scheduler import Scheduler
 from timingwheel.scheduler.tasks import Call, Task
+from timingwheel.stores.door_errors import HolderLostError
 from timingwheel.stores.history_errors import HistoryError
 from timingwheel.stores.history_retention import Retention
 from wal.errors import (
@@ -93,6 +94,7 @@ __all__ = [
     "EngineFailedError",
     "Finding",
     "HistoryError",
+    "HolderLostError",
     "Job",
     "JobRef",
     "JobState",

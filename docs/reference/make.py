@@ -177,6 +177,7 @@ PAGES = {
                 "UnknownWorkerError",
             ),
             "timingwheel.stores.history_errors": ("HistoryError",),
+            "timingwheel.stores.door_errors": ("HolderLostError",),
             "wal.errors": (
                 *("WalError", "StoreError", "StoreInUseError", "LogCorruptError"),
                 *("DiskFullError", "CommitUnknownError"),
