@@ -34,6 +34,7 @@ from timingwheel.jobs.triggers import (
     RRule,
     Trigger,
 )
+from timingwheel.scheduler.secrets import masked
 
 Document = dict[str, Any]
 _NS: Final = 1_000_000_000
@@ -56,7 +57,7 @@ def job_document(job: Job) -> Document:
         "name": job.name,
         "task": job.task,
         "state": job.state.value,
-        "arguments": arguments_of(job.payload),
+        "arguments": arguments_of(masked(job.payload)),
         "when": when_words(job.trigger),
         "trigger": msgspec.to_builtins(job.trigger),
         "policy": msgspec.to_builtins(job.policy),

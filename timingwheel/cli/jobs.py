@@ -24,6 +24,7 @@ from timingwheel.cli.values import MOMENT, TAG
 from timingwheel.jobs.every import duration_words
 from timingwheel.jobs.explaining import NextTime
 from timingwheel.jobs.model import Job, JobState
+from timingwheel.scheduler.secrets import masked
 
 job: Final = noun(
     "job",
@@ -211,7 +212,7 @@ def _print_job(
         held = f"by {pause.actor} since {printer.moment(pause.since_ns)}"
         held += f" until {printer.moment(pause.until_ns)}" if pause.until_ns else ""
         held += f": {pause.note}" if pause.note else ""
-    arguments = arguments_of(found.payload)
+    arguments = arguments_of(masked(found.payload))
     timeout_ns = found.policy.timeout_ns
     printer.facts(
         [

@@ -202,10 +202,16 @@ class Payload(msgspec.Struct, frozen=True, omit_defaults=True):
     Attributes:
         body: msgspec bytes.
         version: of the task's payload type when it was written.
+        secret: names of arguments that are shown to nobody; see scheduler/secrets.py.
     """
 
     body: bytes
     version: int = 1
+    secret: tuple[str, ...] = ()
+
+    def __repr__(self) -> str:
+        shown = "***" if self.secret else repr(self.body)
+        return f"Payload(body={shown}, version={self.version}, secret={self.secret})"
 
 
 class Draft(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):

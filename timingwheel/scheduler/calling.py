@@ -6,6 +6,7 @@ from collections.abc import Mapping
 
 from timingwheel.jobs.errors import PayloadError, TaskError
 from timingwheel.jobs.model import Payload
+from timingwheel.scheduler.secrets import masked_arguments
 from timingwheel.scheduler.tasks import Call, NamedTask, TaskRegistry
 
 
@@ -38,5 +39,6 @@ def call_by_name(
     try:
         found = known.codec.decode(Payload(call.payload.body, call.payload.version))
     except PayloadError as error:
-        raise TaskError("args", dict(arguments), str(error.__cause__)) from error
+        shown = masked_arguments(arguments, known.secret)
+        raise TaskError("args", shown, str(error.__cause__)) from error
     return known.call(*found.args, **found.kwargs)

@@ -33,6 +33,7 @@ from timingwheel.scheduler.options import (
     checked_text,
     require_known,
 )
+from timingwheel.scheduler.secrets import with_kept_secrets
 
 
 class JobUpdate(NamedTuple):
@@ -76,7 +77,7 @@ def make_change(job: Job, options: ChangeOptions) -> Change:
                 call.task.name,
                 f"the job is of task {job.task!r}: cancel it and add another, or rebind",
             )
-        changes["payload"] = call.payload
+        changes["payload"] = with_kept_secrets(call.payload, job.payload)
     given = dict(options)
     if TRIGGER_OPTIONS & given.keys():
         changes["trigger"] = _changed_trigger(job.trigger, given)

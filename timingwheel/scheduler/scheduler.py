@@ -26,7 +26,7 @@ import os
 import queue as queues
 import signal
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from types import TracebackType
 from typing import Any, Final, Self, Unpack, overload
 
@@ -156,6 +156,7 @@ class Scheduler(Requests, Questions):
         executor: str | None = None,
         queue: str = DEFAULT_QUEUE,
         priority: int = 0,
+        secret: Sequence[str] = (),
     ) -> Callable[[Function], Task]: ...
 
     def task(
@@ -169,7 +170,7 @@ class Scheduler(Requests, Questions):
         Args:
             function: made by def or async def at the top level of a module.
             **options: name, version, upgrade, form, pickle, retry, timeout, delivery,
-                executor, queue, priority: see Task.
+                executor, queue, priority, secret: see Task.
 
         Raises:
             TaskError: the function cannot be a task, or another has its name.

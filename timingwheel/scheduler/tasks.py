@@ -16,7 +16,7 @@ import functools
 import importlib
 import inspect
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
 import msgspec
@@ -31,6 +31,7 @@ from timingwheel.scheduler.options import checked_text
 from timingwheel.scheduler.payloads import Form, PayloadCodec, Upgrade
 from timingwheel.scheduler.places import place_of
 from timingwheel.scheduler.retrying import Retry
+from timingwheel.scheduler.secrets import MASK
 from timingwheel.scheduler.signatures import Signature
 
 NAME_CHARS_MAX: Final = 500
@@ -121,6 +122,8 @@ class Task:
         executor: which of the scheduler's executors runs it.
         queue: where its runs wait.
         priority: higher is sooner.
+        secret: names of parameters whose arguments are shown to nobody, `***` instead;
+            they are stored as they are.
 
     Raises:
         TaskError: the function cannot be a task; it names the fix.
@@ -142,6 +145,7 @@ class Task:
         executor: str | None = None,
         queue: str = DEFAULT_QUEUE,
         priority: int = 0,
+        secret: Sequence[str] = (),
     ) -> None:
         if isinstance(function, Task):
             raise TaskError(
@@ -179,6 +183,7 @@ class Task:
                 "priority", priority, "pass a whole number, higher is sooner"
             )
         self.priority: Final = priority
+        self.secret: Final = _checked_secret(secret, signature, pickled=pickle)
         self.observer: AttemptObserver | None = None
         functools.update_wrapper(self, function)
 
@@ -195,7 +200,14 @@ class Task:
                 stored; it names the argument.
             PayloadTooLargeError: they are too long together.
         """
-        return Call(self, self.codec.encode(args, kwargs))
+        if not self.secret:
+            return Call(self, self.codec.encode(args, kwargs))
+        try:
+            payload = self.codec.encode(args, kwargs)
+        except ArgumentError as error:
+            # Whatever it shows of the arguments may be what nobody is to see.
+            raise type(error)(error.argument, MASK, error.fix) from None
+        return Call(self, msgspec.structs.replace(payload, secret=self.secret))
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Run the function here and now, as if it were no task."""
@@ -360,6 +372,22 @@ def _checked_retry(retry: object) -> Retry:
             "retry", retry, 'pass Retry(5, backoff="1s..10m"); Retry(1): never'
         )
     return retry
+
+
+def _checked_secret(
+    secret: object, signature: Signature, *, pickled: bool
+) -> tuple[str, ...]:
+    if isinstance(secret, str) or not isinstance(secret, Sequence):
+        raise TaskError("secret", secret, 'pass names of parameters, ("password",)')
+    unknown = [name for name in secret if name not in signature.types]
+    if unknown:
+        known = ", ".join(signature.types) or "none"
+        raise TaskError("secret", unknown[0], f"its parameters are: {known}")
+    if secret and pickled:
+        raise TaskError(
+            "secret", secret, "a pickle has no names: leave out pickle=True"
+        )
+    return tuple(secret)
 
 
 def _checked_delivery(delivery: object) -> Delivery:

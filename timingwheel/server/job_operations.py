@@ -5,11 +5,14 @@ from __future__ import annotations
 import re
 from typing import Any, Final, cast
 
+import msgspec
+
 from timingwheel.errors import ArgumentError, PayloadTooLargeError
 from timingwheel.jobs.errors import TaskError, UnknownJobError
 from timingwheel.jobs.model import Job, SkipRange
 from timingwheel.jobs.store import CancelResult
 from timingwheel.scheduler.calling import call_by_name
+from timingwheel.scheduler.secrets import arguments_with_kept_secrets
 from timingwheel.scheduler.tasks import Call, NamedTask
 from timingwheel.server.operations import Asked, Operation, Reply, Role
 from timingwheel.server.queries import tags_of, until_of
@@ -99,6 +102,9 @@ def update_job(asked: Asked) -> Reply:
     changes = body.options()
     job = _job(asked)
     if body.payload is not None or body.args is not None:
+        if body.args is not None:
+            kept = arguments_with_kept_secrets(body.args, job.payload)
+            body = msgspec.structs.replace(body, args=kept)
         changes["call"] = added_call(asked, body.task or job.task, body)
     made = asked.scheduler.update(
         job.id,

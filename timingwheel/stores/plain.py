@@ -27,6 +27,7 @@ def is_plain(draft: Draft) -> bool:
         draft.key is None
         and draft.name is None
         and not draft.tags
+        and not draft.payload.secret
         and isinstance(draft.trigger.when, Delay | At)
         and draft.trigger == Trigger(when=draft.trigger.when)
         and draft.policy.start_deadline_ns is None

@@ -26,6 +26,7 @@ from timingwheel.jobs.store import (
 )
 from timingwheel.scheduler.changing import JobUpdate
 from timingwheel.scheduler.requests import Backfill
+from timingwheel.scheduler.secrets import masked
 
 _NS: Final = 1_000_000_000
 _PICKLE_MARK: Final = b"\xc1"
@@ -249,7 +250,7 @@ def job_answer(job: Job) -> JobAnswer:
     """Return a job as it travels."""
     fields = {name: getattr(job, name) for name in Job.__struct_fields__}
     return JobAnswer(
-        **fields,
+        **(fields | {"payload": masked(job.payload)}),
         args=plain_arguments(job.payload),
         created=time_text(job.created_ns),
         next=_time(job.next_ns),
@@ -342,9 +343,14 @@ def load_answer(load: Load) -> LoadAnswer:
     )
 
 
-def plain_arguments(payload: Payload) -> Any:
-    """Return a payload as plain values; None if it is a pickle or damaged."""
-    body = payload.body
+def plain_arguments(payload: Payload, *, secrets: bool = False) -> Any:
+    """Return a payload as plain values; None if it is a pickle or damaged.
+
+    Args:
+        payload: of a job.
+        secrets: whether those marked as secret are told, as to workers alone.
+    """
+    body = (payload if secrets else masked(payload)).body
     if body[:1] == _PICKLE_MARK:
         return None
     decode = msgspec.json.decode if body[:1] == b"{" else msgspec.msgpack.decode

@@ -178,7 +178,7 @@ def claim_answer(claim: Claim) -> ClaimAnswer:
     """Return an attempt to begin as it travels."""
     return ClaimAnswer(
         run=run_answer(claim.run),
-        args=plain_arguments(claim.payload),
+        args=plain_arguments(claim.payload, secrets=True),
         payload=claim.payload,
         token=claim.token,
         timeout_ns=claim.timeout_ns,
