@@ -12,6 +12,7 @@ from timingwheel.cli.grammar import option, verb
 from timingwheel.cli.refusal import MisuseError
 from timingwheel.cli.session import Session
 from timingwheel.errors import MissingExtraError
+from timingwheel.logs import LogFormat, configure_logs
 
 GRACE: Final = "10s"
 
@@ -52,6 +53,13 @@ GRACE: Final = "10s"
     metavar="LENGTH",
     help="How long what runs may take to end.",
 )
+@option(
+    "--log-format",
+    type=click.Choice(["text", "json"]),
+    default="text",
+    show_default=True,
+    help="Of the log on standard error; json: one line each, with ids.",
+)
 def serve(
     session: Session,
     /,
@@ -62,6 +70,7 @@ def serve(
     tokens: bool,
     dispatch_only: bool,
     grace: str,
+    log_format: LogFormat,
 ) -> None:
     """Serve a directory over HTTP until Ctrl-C or SIGTERM.
 
@@ -76,7 +85,7 @@ def serve(
         raise missing_server(error) from error
     place = require_local(directory or session.settings.data)
     tasks = None if dispatch_only else program_tasks(session.settings.text("app"))
-    logs_to_stderr()
+    logs_to_stderr(log_format)
     server = make_server(
         place,
         tasks=tasks,
@@ -103,8 +112,8 @@ def missing_server(error: ImportError) -> MissingExtraError:
     )
 
 
-def logs_to_stderr() -> None:
+def logs_to_stderr(log_format: LogFormat = "text") -> None:
     """Have logs of INFO and above on standard error, where a supervisor takes them."""
-    logging.basicConfig(level=logging.INFO, format="%(levelname)s %(name)s %(message)s")
+    configure_logs(log_format)
     # It would tell of each request that a worker makes.
     logging.getLogger("httpx").setLevel(logging.WARNING)

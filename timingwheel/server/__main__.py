@@ -8,10 +8,10 @@
 from __future__ import annotations
 
 import argparse
-import logging
 import sys
 
 from timingwheel.errors import TimingWheelError
+from timingwheel.logs import configure_logs
 from timingwheel.scheduler.programs import program_tasks
 from timingwheel.scheduler.scheduler import GRACE_SECONDS
 from timingwheel.server.serving import DEFAULT_HOST, DEFAULT_PORT
@@ -37,12 +37,15 @@ def main(arguments: list[str]) -> int:
         "--tokens", action="store_true", help="demand tokens on this machine as well"
     )
     parser.add_argument(
+        "--json-logs", action="store_true", help="each line of the log as JSON"
+    )
+    parser.add_argument(
         "--add-token",
         metavar="NAME:ROLE",
         help="make a token (read, operate or admin), print it this once, and end",
     )
     asked = parser.parse_args(arguments)
-    logging.basicConfig(level=logging.INFO, format="%(levelname)s %(name)s %(message)s")
+    configure_logs("json" if asked.json_logs else "text")
     try:
         data = require_local(asked.data)
         if asked.add_token is not None:

@@ -8,6 +8,7 @@ something must not come from another Origin.
 
 from __future__ import annotations
 
+import math
 from typing import Final, NamedTuple
 from urllib.parse import quote, urlsplit
 
@@ -16,6 +17,7 @@ from starlette.requests import cookie_parser
 from starlette.responses import RedirectResponse
 from starlette.types import ASGIApp, Receive, Scope, Send
 
+from timingwheel.server.limits import RateLimiter
 from timingwheel.server.operations import API_PATH, Role
 from timingwheel.server.responses import problem_response
 from timingwheel.server.tokens import TokenBook
@@ -51,6 +53,7 @@ class Guard:
         app: what it stands before.
         tokens: who is known; None: everybody may do everything, on this machine alone.
         hosts: without tokens, which Host names are this machine's.
+        rates: bounds what each token, or each peer without one, asks a second.
     """
 
     def __init__(
@@ -59,8 +62,10 @@ class Guard:
         *,
         tokens: TokenBook | None,
         hosts: frozenset[str] = LOOPBACK_NAMES,
+        rates: RateLimiter | None = None,
     ) -> None:
         self._app = app
+        self._rates = rates
         self._tokens = tokens
         self._hosts = hosts
 
@@ -72,6 +77,16 @@ class Guard:
         headers = Headers(scope=scope)
         refusal = self._refusal(scope["method"], headers)
         caller = None if refusal is not None else self._caller(scope["path"], headers)
+        wait_s = (
+            0.0 if self._rates is None else self._rates.wait_s(_client(scope, caller))
+        )
+        if wait_s:
+            problem = make_problem(
+                "too-many-requests", 429, "too many requests; ask later"
+            )
+            later = {"retry-after": str(math.ceil(wait_s))}
+            await problem_response(problem, headers=later)(scope, receive, send)
+            return
         if refusal is None and caller is None and not is_public(scope["path"]):
             if _is_visit(scope, headers):
                 await _to_login(scope)(scope, receive, send)
@@ -114,6 +129,14 @@ class Guard:
             return None
         token = self._tokens.find(secret.strip())
         return None if token is None else Caller(token.name, token.allows)
+
+
+def _client(scope: Scope, caller: Caller | None) -> str:
+    """Return whose requests are counted together: a token's, else an address's."""
+    if caller is not None and caller.name is not None:
+        return f"token {caller.name}"
+    peer = scope.get("client")
+    return f"peer {peer[0] if peer else ''}"
 
 
 def is_public(path: str) -> bool:

@@ -26,6 +26,7 @@ from timingwheel.server.access import CALLER_KEY, Caller
 from timingwheel.server.audit import AuditBook
 from timingwheel.server.audit_operations import entry_of
 from timingwheel.server.hub import WorkerHub
+from timingwheel.server.limits import SLOW
 from timingwheel.server.operations import API_PATH, Asked, Operation, Reply, Routes
 from timingwheel.server.responses import problem_response, value_response
 from timingwheel.server.traffic import NAMES_KEY, ROUTE_KEY
@@ -33,6 +34,8 @@ from timingwheel.wire.problems import Problem, make_problem, problem_of
 
 REQUESTS_MAX: Final = 1_000
 """Requests in hand at once, those that wait for a run too."""
+HELD_MAX: Final = 800
+"""Of them those that are held until something happens: the others need room, too."""
 BODY_BYTES_MAX: Final = 2 << 20
 """Of a request: a payload of the largest size fits, also when it is Base64."""
 
@@ -84,6 +87,7 @@ class Api:
         self._hub = hub
         self._audit = audit
         self._in_hand = 0
+        self._held = 0
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one request."""
@@ -152,7 +156,15 @@ class Api:
 
     async def _call(self, operation: Operation, asked: Asked) -> object:
         if operation.awaits:
-            return await cast("Any", operation.answer)(asked)
+            if self._held >= HELD_MAX:
+                raise _RefusedError(
+                    make_problem("busy", 503, "too many requests are held; ask again")
+                )
+            self._held += 1
+            try:
+                return await cast("Any", operation.answer)(asked)
+            finally:
+                self._held -= 1
         return await self._threads.call(lambda: operation.answer(asked))
 
     def _found(self, scope: Scope) -> tuple[Operation, dict[str, str]]:
@@ -217,6 +229,10 @@ async def _received(receive: Receive) -> bytes:
     while more:
         message: Message = await receive()
         if message["type"] == "http.disconnect":
+            if message.get(SLOW):
+                raise _RefusedError(
+                    make_problem("too-slow", 408, "the body did not arrive in time")
+                )
             raise _RefusedError(make_problem("gone", 400, "the sender has gone"))
         parts.append(message.get("body", b""))
         size_bytes += len(parts[-1])

@@ -33,6 +33,7 @@ from timingwheel.server.dashboard.vitals import Vitals
 from timingwheel.server.exposition import Exposition
 from timingwheel.server.hub import WorkerHub
 from timingwheel.server.job_operations import JOB_OPERATIONS
+from timingwheel.server.limits import Limited, RateLimiter
 from timingwheel.server.openapi import openapi_document
 from timingwheel.server.operations import API_PATH, Operation
 from timingwheel.server.place_operations import PLACE_OPERATIONS
@@ -76,6 +77,7 @@ def create_app(
     hosts: frozenset[str] = LOOPBACK_NAMES,
     routes: Sequence[BaseRoute] = (),
     grace: Duration = GRACE_SECONDS,
+    rates: RateLimiter | None = None,
 ) -> Starlette:
     """Return the application.
 
@@ -90,6 +92,7 @@ def create_app(
         hosts: names by which this machine is asked, where there are no tokens.
         routes: more of them; they come after those of the API, before the dashboard.
         grace: how long what runs may take to end when it stops.
+        rates: bounds the requests of each client; None: nobody's.
     """
     threads = RequestThreads()
     stopping = asyncio.Event()
@@ -139,7 +142,8 @@ def create_app(
         ],
         middleware=[
             Middleware(Watched, traffic=traffic, clock=scheduler.clock),
-            Middleware(Guard, tokens=tokens, hosts=hosts),
+            Middleware(Limited),
+            Middleware(Guard, tokens=tokens, hosts=hosts, rates=rates),
         ],
         lifespan=life,
     )
@@ -194,12 +198,3 @@ def _plain_routes(
         Route("/ready", ready),
         Route("/openapi.json", openapi),
     ]
-
-
-def _metrics_route(exposition: Exposition, threads: RequestThreads) -> BaseRoute:
-    async def metrics(request: Request) -> Response:
-        accept = request.headers.get("accept", "")
-        text, media_type = await threads.call(lambda: exposition.render(accept))
-        return Response(text, headers={"content-type": media_type})
-
-    return Route("/metrics", metrics)

@@ -30,6 +30,13 @@ from timingwheel.scheduler.scheduler import GRACE_SECONDS, Scheduler
 from timingwheel.server.app import create_app
 from timingwheel.server.audit import AuditBook
 from timingwheel.server.hub import WorkerHub
+from timingwheel.server.limits import (
+    CONNECTIONS_MAX,
+    HEAD_BYTES_MAX,
+    RATE_DEFAULT,
+    PatientProtocol,
+    RateLimiter,
+)
 from timingwheel.server.tokens import TokenBook
 
 DEFAULT_HOST: Final = "127.0.0.1"
@@ -77,6 +84,9 @@ class HttpServer:
         tokens: who may ask; None: everybody on this machine.
         routes: more of them; see create_app.
         grace: how long what runs may take to end.
+        rate_limit: requests a second that each token, or each peer without one, may
+            make; by default 500 where other machines can reach it, and on the loopback
+            address no bound. 0: none anywhere.
 
     Raises:
         ArgumentError: other machines could reach it, and there are no tokens.
@@ -91,7 +101,11 @@ class HttpServer:
         tokens: TokenBook | None = None,
         routes: Sequence[BaseRoute] = (),
         grace: Duration = GRACE_SECONDS,
+        rate_limit: float | None = None,
     ) -> None:
+        if rate_limit is None:
+            rate_limit = 0 if is_loopback(host) else RATE_DEFAULT
+        rates = RateLimiter(rate_limit, scheduler.clock) if rate_limit else None
         if not is_loopback(host) and (tokens is None or not tokens.tokens()):
             raise ArgumentError(
                 "host",
@@ -102,7 +116,9 @@ class HttpServer:
         self.host: Final = host
         self._port = port
         self._scheduler = scheduler
-        self._app = create_app(scheduler, tokens=tokens, routes=routes, grace=grace)
+        self._app = create_app(
+            scheduler, tokens=tokens, routes=routes, grace=grace, rates=rates
+        )
         self._server: _Uvicorn | None = None
         self._thread: threading.Thread | None = None
         self._socket: socket.socket | None = None
@@ -212,6 +228,9 @@ class HttpServer:
             log_config=None,
             access_log=False,
             lifespan="on",
+            http=PatientProtocol,
+            h11_max_incomplete_event_size=HEAD_BYTES_MAX,
+            limit_concurrency=CONNECTIONS_MAX,
             proxy_headers=False,
             server_header=False,
             timeout_graceful_shutdown=ANSWER_SECONDS_MAX,
