@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+from typing import Any
 from urllib.parse import quote
 
 from tests.scheduler import program
+from tests.scheduler.test_secrets import SECRET, connect
 from tests.server.dashboard.visitor import Shown, Visitor
 from timingwheel.jobs.model import RunState
 from timingwheel.scheduler.scheduler import Scheduler
+from timingwheel.scheduler.secrets import MASK
+from timingwheel.scheduler.tasks import TaskRegistry
 from timingwheel.server.dashboard.rendering import run_url
+from timingwheel.server.serving import HttpServer
 
 NEVER = "0 0 1 1 *"
 FAILS = program.fail.call(1_000_000)
@@ -112,3 +117,38 @@ def test_a_dead_run_runs_again_with_other_arguments(
     assert app.job("n").payload == program.fail.call(1).payload
     assert "of the dead letter" in visitor.get(url, status=409).root.text
     assert visitor.get(run_url(run_id)).by_id("state").text == "failed"
+
+
+def test_secrets_are_kept_and_never_shown_when_arguments_are_edited() -> None:
+    """The server knows no task here, as most servers of workers do not."""
+    scheduler = Scheduler(":memory:", tasks=TaskRegistry())
+    with HttpServer(scheduler, port=0) as server, Visitor(server.url) as visitor:
+        worker = server.hub.join("far", 3_600 * 10**9)
+        at = f"/api/v1/workers/{worker}"
+
+        def claimed() -> Any:
+            asked = {"tasks": [connect.name], "wait": 30}
+            (claim,) = visitor.http.post(f"{at}/claims", json=asked).json()["items"]
+            return claim
+
+        ref = scheduler.add(connect.call("db", SECRET), delay=0, retry=1)
+        claim = claimed()
+        end = {"run_id": claim["run"]["id"], "token": claim["token"]}
+        visitor.http.post(f"{at}/ends", json={"ends": [end | {"outcome": "error"}]})
+        run = scheduler.run(ref).wait("30s")
+        assert run.state is RunState.FAILED
+        url = f"/dead-letter/{quote(run.id, safe='')}/edit"
+        shown = visitor.get(url)
+        page = visitor.get(run_url(run.id))
+        for text in (shown.response.text, page.response.text):
+            assert SECRET not in text
+            assert MASK in text
+        args = shown.root.one(id="f-args").text.replace('"db"', '"db2"')
+        csrf = shown.form(url).fields()["csrf"]
+        data = {"csrf": csrf, "args": args}
+        answer = visitor.http.post(url, data=data, follow_redirects=False)
+        assert answer.status_code == 303
+        again = claimed()
+        assert again["args"] == {"host": "db2", "password": SECRET}
+        made = scheduler.job(again["run"]["job_id"])
+        assert made.payload.secret == ("password",)

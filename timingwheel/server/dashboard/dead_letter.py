@@ -19,6 +19,10 @@ from timingwheel.jobs.model import Job, Run, RunState
 from timingwheel.scheduler.adding import make_draft
 from timingwheel.scheduler.calling import call_by_name
 from timingwheel.scheduler.scheduler import Scheduler
+from timingwheel.scheduler.secrets import (
+    arguments_with_kept_secrets,
+    with_kept_secrets,
+)
 from timingwheel.server.dashboard.rendering import job_url
 from timingwheel.server.dashboard.run_rows import (
     FILTERS,
@@ -165,7 +169,11 @@ def _run_anew(scheduler: Scheduler, job: Job, text: str) -> str:
         raise ArgumentError("args", text, f"pass an object as JSON: {error}") from error
     try:
         call = call_by_name(
-            scheduler.tasks, job.task, args, version=job.payload.version
+            scheduler.tasks,
+            job.task,
+            # Before the call is checked: a secret may be of a type that *** is not.
+            arguments_with_kept_secrets(args, job.payload),
+            version=job.payload.version,
         )
     except TimingWheelError as error:
         fix = getattr(error, "fix", str(error))
@@ -173,6 +181,7 @@ def _run_anew(scheduler: Scheduler, job: Job, text: str) -> str:
     draft = make_draft(call, {"delay": 0})
     anew = msgspec.structs.replace(
         draft,
+        payload=with_kept_secrets(draft.payload, job.payload),
         policy=job.policy,
         queue=job.queue,
         priority=job.priority,
