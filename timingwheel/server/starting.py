@@ -82,6 +82,7 @@ def told(server: HttpServer, data: str, *, tasks: TaskRegistry | None) -> list[s
         runs = f"tasks that run here: {len(tasks.names)}"
     return [
         f"serving {data} on {server.url}; Ctrl-C ends it",
+        "  / is the dashboard",
         f"  {API_PATH} is the API, /openapi.json describes it",
         "  /health and /ready are for supervisors, /metrics is for Prometheus",
         f"  {runs}",
