@@ -50,7 +50,7 @@ def test_an_exception_is_in_the_line_with_its_traceback() -> None:
 @pytest.mark.parametrize(
     "odd",
     [Path("p"), {1, 2}, object(), b"\xff", "two\nlines", "\ud800", float("nan")],
-    ids=str,
+    ids=["path", "set", "object", "bytes", "two lines", "lone surrogate", "nan"],
 )
 def test_whatever_is_logged_makes_one_line(odd: object) -> None:
     line_of(record("it is %s", odd, about=odd if odd != "\ud800" else None))
