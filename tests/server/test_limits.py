@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import httpx
@@ -15,12 +16,16 @@ from uvicorn.server import ServerState
 from tests.scheduler import program
 from timingwheel.errors import ArgumentError
 from timingwheel.scheduler.scheduler import Scheduler
-from timingwheel.server.api import HELD_MAX
+from timingwheel.server.api import BODY_BYTES_MAX, HELD_MAX, REQUESTS_MAX
 from timingwheel.server.app import _ApiRoute
 from timingwheel.server.limits import (
+    BODY_SECONDS_MAX,
     BURST_SECONDS,
     CLIENTS_MAX,
+    CONNECTIONS_MAX,
     HEAD_BYTES_MAX,
+    HEAD_SECONDS_MAX,
+    RATE_DEFAULT,
     SLOW,
     URL_BYTES_MAX,
     Limited,
@@ -239,3 +244,17 @@ def test_who_is_held_leaves_room_for_the_others(server: HttpServer) -> None:
         assert refused.status_code == 503
         assert refused.headers["retry-after"] == "1"
         assert http.get("/now").status_code == 200
+
+
+def test_the_page_on_security_tells_the_bounds_that_hold() -> None:
+    page = Path(__file__).resolve().parents[2] / "docs/howto/security.md"
+    text = page.read_text()
+    for said in (
+        f"| URL | {URL_BYTES_MAX >> 10} KiB | 414 |",
+        f"| headers | {HEAD_BYTES_MAX >> 10} KiB together, within {HEAD_SECONDS_MAX:g} s |",
+        f"| body | {BODY_BYTES_MAX >> 20} MiB, within {BODY_SECONDS_MAX:g} s | 413; 408 |",
+        f"{RATE_DEFAULT:g} a second, {RATE_DEFAULT * BURST_SECONDS:,.0f} at once",
+        f"| {REQUESTS_MAX:,}, of them {HELD_MAX} that are held | 503",
+        f"| connections | {CONNECTIONS_MAX:,} | 503 |",
+    ):
+        assert said in text, said
