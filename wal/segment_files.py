@@ -6,6 +6,7 @@ its owner may drop one between two calls is no error.
 
 from __future__ import annotations
 
+import errno
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Final
@@ -112,6 +113,9 @@ def sizes_of(
                 sizes[name] = files.size_bytes(handle)
         except (FileNotFoundError, IsADirectoryError):
             continue
+        except OSError as error:
+            if error.errno != errno.ENXIO:  # a socket, which is no file
+                raise
     return sizes
 
 

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import errno
 import random
+import socket
 import struct
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
@@ -22,6 +24,7 @@ from tests.wal.example_stores import (
 )
 from wal.errors import CommitUnknownError, LogCorruptError, StoreError
 from wal.faults import Lost
+from wal.filesystem import FileSystem
 from wal.frame import Flag, chain_of, encode_frame, encode_records
 from wal.inspection import Verification, iso_utc, kind_of, stat, survey, verify
 from wal.log import Log
@@ -791,3 +794,16 @@ def test_times_are_shown_to_the_nanosecond_in_utc() -> None:
 
 def test_what_is_read_is_what_was_written() -> None:
     assert records_of(store(30)) == originals(1, 30)
+
+
+def test_a_socket_in_the_directory_is_no_file_of_the_store(tmp_path: Path) -> None:
+    """As another layer may keep one there, by which others ask the owner."""
+    log = Log.open(tmp_path / "store", wall_ns=lambda: 0)
+    log.append(b"kept")
+    log.commit()
+    with socket.socket(socket.AF_UNIX) as door:
+        door.bind(str(tmp_path / "store" / "DOOR"))
+        files = FileSystem(tmp_path / "store")
+        assert "DOOR" not in survey(files).sizes
+        assert verify(files).faults == ()
+    log.close()
