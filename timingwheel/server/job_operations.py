@@ -7,15 +7,13 @@ from typing import Any, Final, cast
 
 import msgspec
 
-from timingwheel.errors import ArgumentError, PayloadTooLargeError
-from timingwheel.jobs.errors import TaskError, UnknownJobError
+from timingwheel.errors import ArgumentError
+from timingwheel.jobs.errors import UnknownJobError
 from timingwheel.jobs.model import Job, SkipRange
 from timingwheel.jobs.store import CancelResult
-from timingwheel.scheduler.calling import call_by_name
 from timingwheel.scheduler.secrets import arguments_with_kept_secrets
-from timingwheel.scheduler.tasks import Call, NamedTask
 from timingwheel.server.operations import Asked, Operation, Reply, Role
-from timingwheel.server.queries import tags_of, until_of
+from timingwheel.server.queries import added_call, tags_of, until_of
 from timingwheel.server.run_operations import run_of
 from timingwheel.wire.answers import (
     BackfillAnswer,
@@ -202,32 +200,6 @@ def list_skips(asked: Asked) -> ListAnswer[SkipRange]:
 
 def _job(asked: Asked) -> Job:
     return asked.scheduler.job(asked.path["job"])
-
-
-def added_call(asked: Asked, task: str, body: AddBody | UpdateBody) -> Call:
-    """Return the call of a body.
-
-    Raises:
-        TaskError: the arguments do not fit a task that the server knows.
-        ArgumentError: there are arguments and a payload.
-        PayloadTooLargeError: the arguments are too long together.
-    """
-    if body.payload is None:
-        try:
-            return call_by_name(
-                asked.scheduler.tasks, task, body.args or {}, version=body.version
-            )
-        except PayloadTooLargeError as error:
-            raise PayloadTooLargeError("args", error.found, error.fix) from error
-        except TaskError as error:
-            if error.argument != "name":
-                raise
-            # The name of a job is something else.
-            raise TaskError("task", error.found, error.fix) from error
-    if body.args:
-        raise ArgumentError("payload", "...", "pass it or args, not both")
-    known = asked.scheduler.tasks.get(task)
-    return Call(NamedTask(task) if known is None else known, body.payload)
 
 
 def _if_match(asked: Asked, job: Job) -> int | None:

@@ -6,9 +6,14 @@ from collections.abc import Mapping
 from datetime import datetime
 from urllib.parse import unquote
 
-from timingwheel.errors import ArgumentError
+from timingwheel.errors import ArgumentError, PayloadTooLargeError
 from timingwheel.jobs.durations import Duration, duration_ns
+from timingwheel.jobs.errors import TaskError
+from timingwheel.scheduler.calling import call_by_name
+from timingwheel.scheduler.tasks import Call, NamedTask
+from timingwheel.server.operations import Asked
 from timingwheel.wire.bodies import PauseBody
+from timingwheel.wire.options import AddBody, UpdateBody
 
 
 def tags_of(pairs: list[str]) -> Mapping[str, str] | None:
@@ -39,3 +44,29 @@ def until_of(body: PauseBody) -> datetime | Duration | None:
     if body.until is not None:
         raise ArgumentError("duration", body.duration, "pass it or until, not both")
     return f"{duration_ns(body.duration, 'duration', zero=False)}ns"
+
+
+def added_call(asked: Asked, task: str, body: AddBody | UpdateBody) -> Call:
+    """Return the call of a body.
+
+    Raises:
+        TaskError: the arguments do not fit a task that the server knows.
+        ArgumentError: there are arguments and a payload.
+        PayloadTooLargeError: the arguments are too long together.
+    """
+    if body.payload is None:
+        try:
+            return call_by_name(
+                asked.scheduler.tasks, task, body.args or {}, version=body.version
+            )
+        except PayloadTooLargeError as error:
+            raise PayloadTooLargeError("args", error.found, error.fix) from error
+        except TaskError as error:
+            if error.argument != "name":
+                raise
+            # The name of a job is something else.
+            raise TaskError("task", error.found, error.fix) from error
+    if body.args:
+        raise ArgumentError("payload", "...", "pass it or args, not both")
+    known = asked.scheduler.tasks.get(task)
+    return Call(NamedTask(task) if known is None else known, body.payload)

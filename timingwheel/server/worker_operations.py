@@ -11,8 +11,8 @@ from timingwheel.errors import ArgumentError
 from timingwheel.jobs.durations import duration_ns
 from timingwheel.jobs.store import Claim, Finish, Verdict
 from timingwheel.scheduler.adding import make_follow_up
-from timingwheel.server.job_operations import added_call
 from timingwheel.server.operations import Asked, Operation, Role
+from timingwheel.server.queries import added_call
 from timingwheel.wire.answers import DoneAnswer, ListAnswer
 from timingwheel.wire.problems import within
 from timingwheel.wire.workers import (

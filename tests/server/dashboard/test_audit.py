@@ -5,7 +5,7 @@ from __future__ import annotations
 from tests.server.dashboard.visitor import Shown, Visitor
 from timingwheel.server.access import Caller
 from timingwheel.server.dashboard.auditing import page_entry
-from timingwheel.server.dashboard.dashboard import PAGES
+from timingwheel.server.dashboard.pages import PAGES
 from timingwheel.server.dashboard.visits import Fields
 from timingwheel.server.operations import Role
 from timingwheel.server.serving import HttpServer

@@ -15,7 +15,7 @@ from timingwheel.manual_clock import ManualClock
 from timingwheel.scheduler.scheduler import Scheduler
 from timingwheel.server import dashboard
 from timingwheel.server.access import TOKEN_COOKIE
-from timingwheel.server.dashboard.dashboard import NAV, PAGES
+from timingwheel.server.dashboard.pages import NAV, PAGES
 from timingwheel.server.serving import HttpServer
 from timingwheel.server.tokens import TokenBook
 from wal.testing.memory import MemoryFileSystem

@@ -9,7 +9,7 @@ in a page, no other site may frame it.
 from __future__ import annotations
 
 import logging
-from typing import Any, Final, NamedTuple, cast
+from typing import Any, Final, cast
 from urllib.parse import quote
 
 from starlette.requests import ClientDisconnect, Request
@@ -23,23 +23,10 @@ from timingwheel.server.access import CALLER_KEY, Caller
 from timingwheel.server.api import BODY_BYTES_MAX
 from timingwheel.server.audit import AuditBook
 from timingwheel.server.dashboard import sessions
-from timingwheel.server.dashboard.audit import AUDIT_PAGES
 from timingwheel.server.dashboard.auditing import is_recorded, page_entry, status_of
-from timingwheel.server.dashboard.dead_letter import DEAD_LETTER_PAGES
-from timingwheel.server.dashboard.dependencies import DEPENDENCY_PAGES
-from timingwheel.server.dashboard.job import JOB_PAGES
-from timingwheel.server.dashboard.job_actions import JOB_ACTIONS
-from timingwheel.server.dashboard.job_editing import JOB_FORMS
-from timingwheel.server.dashboard.jobs import JOBS_PAGES
 from timingwheel.server.dashboard.live import LiveStreams
-from timingwheel.server.dashboard.load_ahead import LOAD_PAGES
-from timingwheel.server.dashboard.log import LOG_PAGES
-from timingwheel.server.dashboard.overview import OVERVIEW_PAGES
-from timingwheel.server.dashboard.queues import QUEUE_PAGES
+from timingwheel.server.dashboard.pages import NAV, PAGES
 from timingwheel.server.dashboard.rendering import render
-from timingwheel.server.dashboard.run import RUN_PAGES
-from timingwheel.server.dashboard.runs import RUNS_PAGES
-from timingwheel.server.dashboard.visitors import VISITOR_PAGES
 from timingwheel.server.dashboard.visits import (
     Answer,
     Fields,
@@ -50,65 +37,10 @@ from timingwheel.server.dashboard.visits import (
     parse_fields,
 )
 from timingwheel.server.dashboard.vitals import Vitals
-from timingwheel.server.dashboard.workers import WORKER_PAGES
 from timingwheel.server.hub import WorkerHub
 from timingwheel.server.operations import Role
 from timingwheel.server.tokens import TokenBook
 from timingwheel.wire.problems import Problem, make_problem, problem_of
-
-PAGES: Final[tuple[Page, ...]] = (
-    *OVERVIEW_PAGES,
-    *RUNS_PAGES,
-    *RUN_PAGES,
-    *QUEUE_PAGES,
-    *WORKER_PAGES,
-    *DEAD_LETTER_PAGES,
-    *DEPENDENCY_PAGES,
-    *AUDIT_PAGES,
-    *LOG_PAGES,
-    *LOAD_PAGES,
-    *JOBS_PAGES,
-    *JOB_FORMS,
-    *JOB_PAGES,
-    *JOB_ACTIONS,
-    *VISITOR_PAGES,
-)
-"""All pages and actions."""
-
-
-class NavEntry(NamedTuple):
-    """One entry of the navigation.
-
-    Attributes:
-        title: what it is called, and what pages say in `Page.nav`.
-        path: where it leads.
-        key: the second key of its short cut, after "g".
-    """
-
-    title: str
-    path: str
-    key: str
-
-
-NAV: Final = (
-    (
-        NavEntry("Overview", "/", "o"),
-        NavEntry("Load ahead", "/load-ahead", "h"),
-    ),
-    (
-        NavEntry("Jobs", "/jobs", "j"),
-        NavEntry("Runs", "/runs", "r"),
-        NavEntry("Queues", "/queues", "q"),
-        NavEntry("Workers", "/workers", "w"),
-        NavEntry("Dead letter", "/dead-letter", "d"),
-        NavEntry("Dependencies", "/dependencies", "e"),
-    ),
-    (
-        NavEntry("Audit", "/audit", "a"),
-        NavEntry("Log", "/log", "l"),
-    ),
-)
-"""The navigation, in groups."""
 
 CONTENT_POLICY: Final = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; "

@@ -11,7 +11,7 @@ with what was typed and the error at its field (`FormErrors`).
 
 To add a page: a module with a `..._PAGES` tuple beside this one, its template in
 templates/ (`{% extends "base.html" %}`, macros of `macros.html`), and the tuple in
-`PAGES` of dashboard.py. The navigation has all names already.
+`PAGES` of pages.py. The navigation has all names already.
 """
 
 from __future__ import annotations
