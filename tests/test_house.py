@@ -27,7 +27,6 @@ LONG_MODULES = {
     "timingwheel/engine/table.py": "one structure, single and batch forms",
     "timingwheel/jobs/model.py": "the words of the scheduler, side by side",
     "timingwheel/jobs/store.py": "one protocol, every call of it and what it takes",
-    "timingwheel/server/job_operations.py": "one table, every operation of it",
     "timingwheel/stores/embedded.py": "one protocol, every call of it",
     "timingwheel/stores/shared_store.py": "one protocol, every call of it",
     "timingwheel/stores/state.py": "the one place where a store's state changes",

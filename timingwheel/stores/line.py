@@ -146,6 +146,11 @@ class Line:
             connection.close()
             raise
 
+    @property
+    def is_cut(self) -> bool:
+        """Whether the holder has gone; before anybody hears of it."""
+        return self._cut
+
     def start(self) -> None:
         """Begin to read."""
         self._thread.start()

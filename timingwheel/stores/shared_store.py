@@ -191,7 +191,8 @@ class SharedStore:
         """The line is cut: see to another side at once, though nobody may be asking."""
         self._switch.lose(side)
         try:
-            self._switch.current()
+            # Not `current`: who seeks may be waiting for this very thread to end.
+            self._switch.look()
         except Exception:  # noqa: BLE001 - the next call finds out the same, and raises it
             return
         finally:

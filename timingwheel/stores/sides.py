@@ -36,6 +36,10 @@ class Side(Protocol):
             What the call raises.
         """
 
+    @property
+    def is_cut(self) -> bool:
+        """Whether the holder has gone; true before anybody hears of it."""
+
     def opened(self) -> None:
         """Note that the nodes of this process are known: others may come."""
 
@@ -95,6 +99,11 @@ class HeldSide:
         by_name = dict(zip(known.names, arguments, strict=True))
         return getattr(asked, call)(**by_name)
 
+    @property
+    def is_cut(self) -> bool:
+        """Whether the holder has gone: never, while this process lives."""
+        return False
+
     def opened(self) -> None:
         """Open the door to other processes."""
         open_door(self.store, self._directory)
@@ -134,6 +143,11 @@ class AskedSide:
     def ask(self, call: str, /, *arguments: Any) -> Any:
         """Return what a call gives; see Side."""
         return self._line.ask(call, *arguments)
+
+    @property
+    def is_cut(self) -> bool:
+        """Whether the holder has gone."""
+        return self._line.is_cut
 
     def opened(self) -> None:
         """Do nothing: the door is another's."""

@@ -107,12 +107,21 @@ class Switch:
                     break
                 self._moved.wait()
             self._seeker = threading.current_thread()
-        try:
-            return self._found()
-        finally:
-            with self._lock:
-                self._seeker = None
-                self._moved.notify_all()
+        return self._sought()
+
+    def look(self) -> None:
+        """Seek a side if there is none, unless somebody is at it: it waits for nobody.
+
+        Raises:
+            As current.
+        """
+        with self._lock:
+            if self._side is not None or self._seeker is not None:
+                return
+            if self._closed is not None:
+                raise EngineClosedError(self._closed)
+            self._seeker = threading.current_thread()
+        self._sought()
 
     def lose(self, side: Side) -> None:
         """Ask a side no more: its holder has gone."""
@@ -143,6 +152,26 @@ class Switch:
         self._make_locks()
         self._closed, self._side, self._seeker = FORKED, None, None
 
+    def _sought(self) -> Side:
+        """Return a side, as the one who seeks; then nobody does any more."""
+        try:
+            while True:
+                side = self._found()
+                with self._lock:
+                    # A side that was lost meanwhile nobody else sees to: see `look`.
+                    if self._side is side or self._closed is not None:
+                        self._rest()
+                        return side
+        except BaseException:
+            with self._lock:
+                self._rest()
+            raise
+
+    def _rest(self) -> None:
+        """Seek no more; the lock is held."""
+        self._seeker = None
+        self._moved.notify_all()
+
     def _found(self) -> Side:
         while True:
             side = self._seek(pause=self._pause, is_closed=self._is_closed)
@@ -151,6 +180,8 @@ class Switch:
                 with self._lock:
                     if self._closed is not None:
                         raise EngineClosedError(self._closed)
+                    if side.is_cut:
+                        raise LineCutError(is_unknown=False)
                     self._side = side
             except LineCutError:
                 side.close()
