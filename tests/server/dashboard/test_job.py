@@ -10,8 +10,15 @@ from tests.scheduler import program
 from tests.server.dashboard.visitor import Visitor
 from timingwheel.jobs.model import JobState
 from timingwheel.scheduler.scheduler import Scheduler
+from timingwheel.server.serving import HttpServer
 
 YEARLY = "0 0 1 1 *"
+secretive = Scheduler("never-opened")
+
+
+@secretive.task(secret=("pin",))
+def login(user: str, pin: int) -> str:
+    return f"{user} {pin}"
 
 
 @pytest.fixture
@@ -268,3 +275,16 @@ def test_a_name_that_is_taken_is_told(yearly: str, visitor: Visitor) -> None:
         do="save",
     )
     assert "yearly" in page.by_id("form-error").text
+
+
+def test_a_secret_is_not_shown_and_an_edit_of_other_arguments_keeps_it() -> None:
+    scheduler = Scheduler(":memory:", tasks=secretive.tasks)
+    with HttpServer(scheduler, port=0) as server, Visitor(server.url) as visitor:
+        ref = scheduler.add(login.call("ann", 4711), cron=YEARLY)
+        to = f"/jobs/{ref.id}/edit"
+        form = visitor.get(to)
+        assert "4711" not in form.response.text
+        assert "4711" not in visitor.get(f"/jobs/{ref.id}").response.text
+        args = form.form(to).fields()["args"].replace("ann", "bob")
+        visitor.send(form, to, do="save", args=args)
+        assert scheduler.trigger(ref).result("30s") == "bob 4711"

@@ -95,7 +95,7 @@ def edit_job(visit: Visit) -> Answer:
     options = said_options(texts, opened, errors, zone=zone)
     retry_option(options, job.policy.retry)
     if texts["args"] != opened["args"]:
-        options["call"] = said_call(texts, app.tasks, errors)
+        options["call"] = said_call(texts, app.tasks, errors, job=job)
     if revision != job.revision and not errors:
         error = RevisionConflictError(job.id, revision, job.revision)
         errors[""] = (

@@ -34,6 +34,7 @@ from timingwheel.jobs.triggers import (
 )
 from timingwheel.scheduler.calling import call_by_name
 from timingwheel.scheduler.policies import misfire_policy, overlap_policy
+from timingwheel.scheduler.secrets import arguments_with_kept_secrets
 from timingwheel.scheduler.tasks import Call, TaskRegistry
 from timingwheel.server.dashboard.visits import Fields, FormErrors
 from timingwheel.server.dashboard.words import exact_words
@@ -151,14 +152,27 @@ def said_options(
     return options
 
 
-def said_call(texts: Texts, tasks: TaskRegistry, errors: FormErrors) -> Call | None:
-    """Return the call that a form says; None if it cannot be meant."""
+def said_call(
+    texts: Texts, tasks: TaskRegistry, errors: FormErrors, *, job: Job | None = None
+) -> Call | None:
+    """Return the call that a form says; None if it cannot be meant.
+
+    Args:
+        texts: of the form.
+        tasks: against which it is checked.
+        errors: takes in what is wrong.
+        job: that is edited; its secrets stay where the form has their mask.
+    """
     call = None
     found = FormErrors()
     with found.caught("args", "task", places=PLACES):
         if not texts["task"]:
             raise ArgumentError("task", "", "say which task runs")
-        call = call_by_name(tasks, texts["task"], _arguments(texts["args"]))
+        arguments = _arguments(texts["args"])
+        if job is not None:
+            # Before the call is checked: a secret may be of a type that *** is not.
+            arguments = arguments_with_kept_secrets(arguments, job.payload)
+        call = call_by_name(tasks, texts["task"], arguments)
     if "" in found:  # an argument of the task is named
         found["args"] = found.pop("")
     errors.update(found)
