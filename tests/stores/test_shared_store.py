@@ -15,6 +15,7 @@ import pytest
 from tests.stores.stage import ONCE, TASK, draft, end_of, every
 from timingwheel.clock import SystemClock
 from timingwheel.errors import ArgumentError, EngineClosedError
+from timingwheel.jobs.figures import Measured
 from timingwheel.jobs.model import JobId, Outcome, Queue, Run, RunId, RunState
 from timingwheel.jobs.store import Claim, JobQuery, RunQuery, Verdict
 from timingwheel.stores.door_errors import HolderLostError
@@ -83,6 +84,14 @@ def test_the_first_holds_and_all_see_the_same(opened: Open) -> None:
     for store in stores:
         found = [store.find(f"n{n}") for n in range(3)]
         assert {job.id for job in found if job is not None} == ids
+
+
+def test_the_store_is_measured_by_whoever_asks(opened: Open) -> None:
+    first, second = opened(), opened()
+    first.put([draft(60)])
+    assert isinstance(second, Measured)
+    assert second.figures().timers == first.figures().timers
+    assert second.storage().path == first.storage().path
 
 
 def test_who_closes_first_leaves_the_directory_to_another(opened: Open) -> None:

@@ -44,7 +44,6 @@ from timingwheel.stores.door_frames import (
     decode_hello,
     decode_visitor,
     frame,
-    raw,
 )
 from timingwheel.stores.door_socket import NoDoorError, is_ours, listen, remove
 from timingwheel.stores.embedded import EmbeddedStore
@@ -296,7 +295,7 @@ class Door:
         value: Any = getattr(asked, call.name)(**call.arguments(ask.arguments))
         if call.commits:
             self._store.commit(value[-1] if isinstance(value, tuple) else value)
-        return raw(value)
+        return call.sent(value)
 
     def _let_go(self, visitor: _Visitor) -> None:
         try:

@@ -15,7 +15,9 @@ from typing import Any, Final, get_type_hints
 
 import msgspec
 
+from timingwheel.jobs.figures import Measured
 from timingwheel.jobs.store import JobStore
+from timingwheel.stores.door_frames import raw
 from timingwheel.stores.nodes import Node
 
 DOOR_VERSION: Final = 1
@@ -32,10 +34,17 @@ class DoorCall:
             is done once more.
         commits: whether the answer ends with a ticket, which is durable before it
             leaves.
+        as_json: whether the answer may hold integers that MessagePack has no room for.
     """
 
     def __init__(
-        self, method: Any, *, of_node: bool, again: bool = False, commits: bool = False
+        self,
+        method: Any,
+        *,
+        of_node: bool,
+        again: bool = False,
+        commits: bool = False,
+        as_json: bool = False,
     ) -> None:
         hints = get_type_hints(method)
         self.name: Final[str] = method.__name__
@@ -48,7 +57,10 @@ class DoorCall:
         self._arguments: msgspec.msgpack.Decoder[Any] = msgspec.msgpack.Decoder(
             self.takes
         )
-        self._answer: msgspec.msgpack.Decoder[Any] = msgspec.msgpack.Decoder(self.gives)
+        self._as_json = as_json
+        self._answer: msgspec.msgpack.Decoder[Any] = msgspec.msgpack.Decoder(
+            bytes if as_json else self.gives
+        )
 
     def arguments(self, body: msgspec.Raw) -> dict[str, Any]:
         """Return the arguments by name.
@@ -58,23 +70,24 @@ class DoorCall:
         """
         return dict(zip(self.names, self._arguments.decode(body), strict=True))
 
+    def sent(self, answer: Any) -> msgspec.Raw:
+        """Return what the call has returned, encoded."""
+        return raw(msgspec.json.encode(answer) if self._as_json else answer)
+
     def answer(self, body: msgspec.Raw) -> Any:
         """Return what the call has returned."""
-        return self._answer.decode(body)
+        answer = self._answer.decode(body)
+        if not self._as_json:
+            return answer
+        return msgspec.json.decode(answer, type=self.gives)
 
 
 def _calls() -> Mapping[str, DoorCall]:
     asks = (
-        *(
-            JobStore.now,
-            JobStore.commit,
-            JobStore.get,
-            JobStore.find,
-            JobStore.jobs,
-            JobStore.planned,
-        ),
-        *(JobStore.run, JobStore.runs, JobStore.attempts, JobStore.skips),
-        *(JobStore.load_ahead, JobStore.queue, JobStore.queues),
+        *(JobStore.now, JobStore.commit, Measured.figures),
+        *(JobStore.get, JobStore.find, JobStore.jobs, JobStore.followers),
+        *(JobStore.planned, JobStore.run, JobStore.runs, JobStore.attempts),
+        *(JobStore.skips, JobStore.load_ahead, JobStore.queue, JobStore.queues),
         *(JobStore.calendar, JobStore.calendars),
     )
     # Done twice they leave what they leave when done once.
@@ -91,6 +104,8 @@ def _calls() -> Mapping[str, DoorCall]:
     )
     committed = (Node.claim, Node.give_back, Node.finish)
     calls = [
+        # A slot of the highest level of a wheel is longer than 64 bits of nanoseconds.
+        DoorCall(JobStore.storage, of_node=False, again=True, as_json=True),
         *(DoorCall(method, of_node=False, again=True) for method in asks + sets),
         *(DoorCall(method, of_node=False) for method in changes),
         # A new holder takes a node's calls as they come: it has been told what the node
