@@ -452,11 +452,12 @@ def test_jobs_that_run_after_others_are_found(app: Scheduler) -> None:
 
 
 def test_how_the_store_stands_is_told(app: Scheduler) -> None:
+    before = app.storage().timers  # leases of other processes are timers as well
     app.add(program.note.call("x"), delay="1h")
     found = app.storage()
     assert (found.path == ":memory:") == (found.log is None)
-    assert found.timers == 1
-    assert sum(wheel.timers for wheel in found.wheels) == 1
+    assert found.timers == before + 1
+    assert sum(wheel.timers for wheel in found.wheels) == found.timers
 
 
 def public_names(kind: type) -> set[str]:
