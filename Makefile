@@ -23,7 +23,7 @@ COMPILED_FROM := setup.py $(wildcard timingwheel/*.pyx timingwheel/*/*.pyx wal/*
 # Where `make serve` keeps its jobs.
 DATA ?= ./timingwheel-demo
 
-.PHONY: help setup run serve test test-long bench bench-full bench-smoke lint clean
+.PHONY: help setup run serve test test-long browser bench bench-full bench-smoke lint clean
 
 help: ## list these commands
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
@@ -39,12 +39,20 @@ run: $(VENV)/.has-run $(VENV)/.compiled ## see what this is: a demonstration of 
 serve: $(VENV)/.has-serve $(VENV)/.compiled ## open the dashboard with sample jobs; Ctrl-C ends it
 	@$(PY) docs/examples/dashboard_jobs.py $(DATA)
 
-test: $(VENV)/.has-test $(VENV)/.compiled ## run the tests (under 10 minutes on two cores)
+test: $(VENV)/.has-test $(VENV)/.compiled browser ## run the tests (under 10 minutes on two cores)
 	$(PY) -m pytest
 
-test-long: $(VENV)/.has-test $(VENV)/.compiled ## run all tests, those of many minutes too
+test-long: $(VENV)/.has-test $(VENV)/.compiled browser ## run all tests, those of many minutes too
 	TIMINGWHEEL_SEED=$${TIMINGWHEEL_SEED:-random} \
 	$(PY) -m pytest -m "long or not long" --timeout=7200 --hypothesis-profile=long
+
+# For tests/browser, which are skipped where there is none: so this never fails.
+browser:
+	@command -v chromium >/dev/null || [ "$$(id -u)" != 0 ] || ! command -v apt-get >/dev/null || { \
+		echo "installing chromium for tests/browser"; \
+		export DEBIAN_FRONTEND=noninteractive; \
+		{ apt-get install -y chromium || { apt-get update && apt-get install -y chromium; }; } >/dev/null 2>&1 \
+		|| echo "it cannot be installed here: those tests will be skipped"; }
 
 bench: $(VENV)/.has-bench $(VENV)/.compiled ## measure against baseline and peers, in one table
 	$(PY) -m bench

@@ -65,12 +65,12 @@
   each("[data-shortcuts]", (button) => {
     button.addEventListener("click", () => help.showModal());
   });
-  let after_g = 0;
+  let after_g = -Infinity;  // 0 is when the page began: its first keys would count
   document.addEventListener("keydown", (event) => {
     if (event.ctrlKey || event.metaKey || event.altKey) return;
     if (event.target.closest("input, select, textarea, dialog")) return;
     const was_g = event.timeStamp - after_g < 1500;
-    after_g = 0;
+    after_g = -Infinity;
     const go = (found) => {
       if (!found) return;
       event.preventDefault();
