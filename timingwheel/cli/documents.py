@@ -11,12 +11,10 @@ from typing import Any, Final
 import msgspec
 
 from timingwheel.jobs.calendars import NamedCalendar
-from timingwheel.jobs.every import duration_words
 from timingwheel.jobs.explaining import NextTime
 from timingwheel.jobs.model import (
     Attempt,
     Job,
-    JobState,
     Pause,
     Payload,
     Queue,
@@ -24,21 +22,12 @@ from timingwheel.jobs.model import (
     SkipRange,
 )
 from timingwheel.jobs.schedule import instant_datetime
-from timingwheel.jobs.triggers import (
-    AfterJobs,
-    At,
-    CronRule,
-    Delay,
-    EveryCalendar,
-    EveryPeriod,
-    RRule,
-    Trigger,
-)
+from timingwheel.jobs.triggers import Trigger
+from timingwheel.scheduler import brief
 from timingwheel.scheduler.secrets import masked
 
 Document = dict[str, Any]
 _NS: Final = 1_000_000_000
-_TO_COME: Final = frozenset({JobState.ACTIVE, JobState.PAUSED})
 
 
 def time_text(ns: int | None) -> str | None:
@@ -68,7 +57,7 @@ def job_document(job: Job) -> Document:
         "tags": job.tags,
         "revision": job.revision,
         "created": time_text(job.created_ns),
-        "next": time_text(next_ns(job)),
+        "next": time_text(brief.next_ns(job)),
         "runs_made": job.runs_made,
         "pause": None if job.pause is None else _pause(job.pause),
         "fault": job.fault or None,
@@ -169,33 +158,13 @@ def decoded(body: bytes) -> Any:
 
 def when_words(trigger: Trigger) -> str:
     """Return when a job runs, in the few words of a cell."""
-    match trigger.when:
-        case Delay(delay_ns=delay_ns):
-            return f"once, after {duration_words(delay_ns)}"
-        case At(at_ns=at_ns):
-            return f"once, at {time_text(at_ns)}"
-        case EveryPeriod(period_ns=period_ns):
-            return f"every {duration_words(period_ns)}"
-        case EveryCalendar(interval=interval, unit=unit, at=at, tz=tz):
-            amount = unit[:-1] if interval == 1 else f"{interval} {unit}"
-            return f"every {amount} at {at} {tz}"
-        case CronRule(expression=expression, tz=tz):
-            return f"{expression} {tz}"
-        case RRule(rule=rule, tz=tz):
-            return f"{rule} {tz}"
-        case AfterJobs(jobs=jobs, on=on):
-            others = f" and {len(jobs) - 1} more" if len(jobs) > 1 else ""
-            return f"after {jobs[0]}{others} ({on.value})"
-
-
-def next_ns(job: Job) -> int | None:
-    """Return the nominal time that a job is due at next; None if none is known.
-
-    That of a job that runs once stays until it has ended, also when it has passed.
-    """
-    if job.trigger.is_recurring or job.state not in _TO_COME:
-        return job.next_ns
-    return job.reached_ns if job.next_ns is None else job.next_ns
+    return brief.when_words(
+        trigger,
+        at_words=lambda at_ns: time_text(at_ns) or "",
+        jobs_words=lambda jobs: (
+            jobs[0] + (f" and {len(jobs) - 1} more" if len(jobs) > 1 else "")
+        ),
+    )
 
 
 def job_label(job: Job) -> str:

@@ -11,7 +11,6 @@ from timingwheel.cli.documents import (
     arguments_of,
     job_document,
     next_document,
-    next_ns,
 )
 from timingwheel.cli.grammar import option, verb
 from timingwheel.cli.job_options import (
@@ -24,6 +23,7 @@ from timingwheel.cli.output import Printer
 from timingwheel.cli.refusal import MisuseError
 from timingwheel.cli.session import Session
 from timingwheel.cli.values import arguments_from
+from timingwheel.scheduler.brief import next_ns
 from timingwheel.scheduler.changing import JobUpdate
 
 CLEARABLE = (

@@ -12,7 +12,6 @@ from timingwheel.cli.documents import (
     job_document,
     job_label,
     next_document,
-    next_ns,
     skip_document,
     when_words,
 )
@@ -24,6 +23,7 @@ from timingwheel.cli.values import MOMENT, TAG
 from timingwheel.jobs.every import duration_words
 from timingwheel.jobs.explaining import NextTime
 from timingwheel.jobs.model import Job, JobState
+from timingwheel.scheduler.brief import next_ns
 from timingwheel.scheduler.secrets import masked
 
 job: Final = noun(

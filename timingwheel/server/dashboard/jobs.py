@@ -8,8 +8,9 @@ from __future__ import annotations
 from typing import Final
 
 from timingwheel.jobs.model import JobState
+from timingwheel.scheduler.brief import next_ns
 from timingwheel.server.dashboard.job_texts import tags_of
-from timingwheel.server.dashboard.job_words import label, next_ns, when_words
+from timingwheel.server.dashboard.job_words import label, when_words
 from timingwheel.server.dashboard.visits import FormErrors, Page, View, Visit
 
 ROWS: Final = 50
