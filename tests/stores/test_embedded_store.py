@@ -116,6 +116,22 @@ def test_one_directory_has_one_store(tmp_path: Path) -> None:
     EmbeddedStore.open(tmp_path, clock=ManualClock()).close()
 
 
+def test_the_history_is_closed_before_another_can_hold_the_directory(
+    tmp_path: Path,
+) -> None:
+    tried: list[bool] = []
+
+    class WatchedHistory(KeptHistory):
+        def close(self) -> None:
+            with pytest.raises(StoreInUseError):
+                EmbeddedStore.open(tmp_path)
+            tried.append(True)
+            self.end()
+
+    EmbeddedStore.open(tmp_path, history=WatchedHistory(":memory:")).close()
+    assert tried == [True]
+
+
 def test_a_closed_store_refuses_everything_and_closes_again(
     make_stage: MakeStage,
 ) -> None:

@@ -33,7 +33,7 @@ from timingwheel.errors import (
     TimingWheelError,
 )
 from wal.bodies import encode_records
-from wal.errors import LogClosedError, LogFailedError, RecordTooLargeError
+from wal.errors import LogClosedError, LogFailedError, RecordTooLargeError, WalError
 from wal.histogram import Histogram
 from wal.log import JOINED_BYTES, Log, RoomNeededError
 from wal.snapshot import SnapshotInfo
@@ -590,8 +590,13 @@ class EngineCore:
 
     # -- the end ----------------------------------------------------------------------
 
-    def close(self) -> None:
-        """Close the log and refuse all that comes. Idempotent."""
+    def close(self, *, before_release: Callable[[], None] | None = None) -> None:
+        """Close the log and refuse all that comes. Idempotent.
+
+        Args:
+            before_release: called when all is durable and before anybody else can hold
+                the directory: for what the owner keeps beside the log.
+        """
         with self.lock:
             if self.closed is not None:
                 return
@@ -603,7 +608,14 @@ class EngineCore:
                         self._append(events, urgent=True)
             self.closed = CLOSED
         _open_cores.discard(self)
-        self._log.close()
+        try:
+            if before_release is not None:
+                # What fails here, fails once more below.
+                with contextlib.suppress(WalError, TimingWheelError):
+                    self.sync(self._log.appended_lsn)
+                before_release()
+        finally:
+            self._log.close()
 
     def leave_to_parent(self) -> None:
         """In a forked child: the parent owns the engine; every call here raises."""

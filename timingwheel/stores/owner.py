@@ -156,9 +156,14 @@ class StoreOwner:
                 ) from error
 
     def close(self) -> None:
-        """Close the log; write what is durable to the history."""
+        """Write what is durable to the history; close both, the log last.
+
+        The next holder may open the history as soon as the log's lock is free.
+        """
+        self.core.close(before_release=self._close_history)
+
+    def _close_history(self) -> None:
         try:
-            self.core.close()
             if self._log.failure is None:
                 self._writer.durable(self._log.durable_lsn)
         finally:
