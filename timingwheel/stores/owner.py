@@ -156,10 +156,7 @@ class StoreOwner:
                 ) from error
 
     def close(self) -> None:
-        """Write what is durable to the history; close both, the log last.
-
-        The next holder may open the history as soon as the log's lock is free.
-        """
+        """Write what is durable to the history; close that, and then free the log."""
         self.core.close(before_release=self._close_history)
 
     def _close_history(self) -> None:
