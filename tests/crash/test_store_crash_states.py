@@ -37,7 +37,7 @@ from timingwheel.jobs.store import (
     Ticket,
     Verdict,
 )
-from timingwheel.stores.decision import Decision
+from timingwheel.stores.deciding.decision import Decision
 from timingwheel.stores.embedded import EmbeddedStore
 from wal.log import Log
 from wal.testing import MemoryFileSystem, SimulatedCrash

@@ -19,8 +19,9 @@ from timingwheel.jobs.model import (
     RunState,
 )
 from timingwheel.jobs.store import Claim
+from timingwheel.stores.deciding.firing import is_expired
+from timingwheel.stores.deciding.live import is_held
 from timingwheel.stores.entries import ALONE_CAP, RunEntry, Running
-from timingwheel.stores.firing import is_expired
 from timingwheel.stores.owner import StoreOwner
 from timingwheel.stores.plain import decode_plain
 from timingwheel.stores.ready import Lane, Pick
@@ -276,7 +277,7 @@ class Claiming:
         value = run.live.run
         return (
             value.state is RunState.READY
-            and not run.job.holds(value)
+            and not is_held(run.job.job, value)
             and lane == (value.queue, value.task)  # else rebound: in another one, too
             and not is_expired(  # the next tick writes that down
                 value,

@@ -18,6 +18,7 @@ import random
 import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from typing import Final, Self, Unpack
 
 import msgspec
@@ -64,8 +65,10 @@ from timingwheel.jobs.store import (
     Verdict,
 )
 from timingwheel.jobs.store import Running as RunningRule
-from timingwheel.stores import changing, dead_letters
-from timingwheel.stores.decision import Decision
+from timingwheel.stores.deciding import changing, dead_letters
+from timingwheel.stores.deciding.decision import Decision
+from timingwheel.stores.deciding.live import LiveRun
+from timingwheel.stores.deciding.putting import put_all
 from timingwheel.stores.forecast import load_ahead
 from timingwheel.stores.history import History
 from timingwheel.stores.history_entries import HistoryRun
@@ -75,8 +78,8 @@ from timingwheel.stores.listing import Listing
 from timingwheel.stores.measuring import measure
 from timingwheel.stores.nodes import Nodes
 from timingwheel.stores.owner import StoreOwner
-from timingwheel.stores.putting import put_all
-from timingwheel.stores.records import CalendarSet, Kind, LiveRun, record
+from timingwheel.stores.plain import put_plain
+from timingwheel.stores.records import CalendarSet, Kind, records_of
 from timingwheel.stores.serving import Serving
 from timingwheel.stores.storage import storage_of
 from wal.filesystem import FileSystem
@@ -278,6 +281,7 @@ class EmbeddedStore:
                     tag=self._owner.tag,
                     if_exists=if_exists,
                     past=past,
+                    put_plain=partial(put_plain, self._owner.tag),
                 )
 
             ticket = self._owner.decide(decide)
@@ -396,7 +400,7 @@ class EmbeddedStore:
             if job.pause is not None:
                 found[:] = [changing.unhold(decision, job, catch_up, rng=self._rng)]
             if dry_run:
-                decision.events.clear()
+                decision.changes.clear()
                 decision.requests.clear()
 
         self._owner.transact(decide)
@@ -446,11 +450,13 @@ class EmbeddedStore:
 
             def decide(decision: Decision) -> None:
                 nonlocal done, moved
-                done = moved = 0
+                done = moved = size_bytes = seen = 0
                 for job_id in itertools.islice(todo, REBIND_GROUP):
                     done += 1
                     moved += self._rebind(decision, job_id, old, new=new)
-                    if sum(map(len, decision.events)) > REBIND_BYTES:
+                    size_bytes += sum(map(len, records_of(decision.changes[seen:])))
+                    seen = len(decision.changes)
+                    if size_bytes > REBIND_BYTES:
                         return
 
             self._owner.transact(decide)
@@ -623,7 +629,7 @@ class EmbeddedStore:
         """Replace what is known of a queue."""
 
         def decide(decision: Decision) -> None:
-            decision.events.append(record(Kind.QUEUE_SET, queue))
+            decision.add(Kind.QUEUE_SET, queue)
 
         self._owner.transact(decide, urgent=True)
         self._owner.wake()
@@ -644,9 +650,7 @@ class EmbeddedStore:
         """Replace a calendar; the jobs that use it are planned anew from now."""
 
         def decide(decision: Decision) -> None:
-            decision.events.append(
-                record(Kind.CALENDAR_SET, CalendarSet(name, calendar))
-            )
+            decision.add(Kind.CALENDAR_SET, CalendarSet(name, calendar))
 
         self._owner.transact(decide)
 

@@ -6,24 +6,19 @@ from typing import Final, NamedTuple
 
 from timingwheel.jobs.model import (
     Job,
-    JobState,
     Payload,
     Policy,
     Run,
-    RunReason,
     RunState,
 )
 from timingwheel.jobs.schedule import Schedule
 from timingwheel.jobs.states import ACTIVE
-from timingwheel.stores.records import LiveRun
+from timingwheel.stores.deciding.live import LiveRun, RunKey
 from timingwheel.stores.waits import Wait
 
 ALONE_CAP: Final = "\0alone"
 """The cap of runs that may be lost only once more: one at a time, so that whatever kills
 the process is not blamed on its neighbours."""
-
-RunKey = tuple[int, int]
-"""Nominal time and n: a run's identity within its job."""
 
 
 class JobEntry:
@@ -63,12 +58,6 @@ class JobEntry:
         """The runs that wait for a former one to end, in order."""
         waiting = [entry for entry in self.runs.values() if entry.live.behind]
         return sorted(waiting, key=lambda entry: entry.live.seq)
-
-    def holds(self, run: Run) -> bool:
-        """Return whether a pause keeps a run from starting."""
-        if self.job.state is JobState.QUARANTINED:
-            return True
-        return self.job.state is JobState.PAUSED and run.reason is not RunReason.MANUAL
 
 
 class RunEntry:

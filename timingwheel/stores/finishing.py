@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from typing import Final
 
 import msgspec
@@ -11,14 +12,16 @@ from timingwheel.engine.records import timers_acknowledged
 from timingwheel.errors import TimingWheelError
 from timingwheel.jobs.model import Attempt, Outcome, RunState
 from timingwheel.jobs.store import Finish, Request, Verdict
-from timingwheel.stores.decision import Decision
+from timingwheel.stores.deciding.decision import Decision
+from timingwheel.stores.deciding.live import LiveRun
+from timingwheel.stores.deciding.outcomes import end_attempt
+from timingwheel.stores.deciding.putting import put_all
 from timingwheel.stores.entries import Running
 from timingwheel.stores.history_entries import HistoryRun
-from timingwheel.stores.outcomes import end_attempt
 from timingwheel.stores.owner import StoreOwner
 from timingwheel.stores.past import KnownPast
-from timingwheel.stores.putting import put_all
-from timingwheel.stores.records import Kind, LiveRun, record
+from timingwheel.stores.plain import put_plain
+from timingwheel.stores.records import Kind, record, records_of
 from wal.errors import WalError
 
 replace = msgspec.structs.replace
@@ -77,7 +80,7 @@ class Finishing:
         decision = self._decision(end, running, first_lsn)
         self._decided = [Verdict.ACCEPTED]
         self._requests = decision.requests
-        return decision.events
+        return records_of(decision.changes)
 
     def _plain_successes(self, place: int) -> list[bytes]:
         """Return the events of the plain successes in a row from a place on."""
@@ -134,7 +137,7 @@ class Finishing:
     def _decision(self, end: Finish, running: Running, first_lsn: int) -> Decision:
         """Decide about one end with its follow-ups; refused ones make it an error."""
         owner = self._owner
-        decision = Decision(owner.state, first_lsn, owner.core.now())
+        decision = Decision(owner.view, owner.core.now(), first_lsn.__add__)
         past = self._pasts.get(end.token)
         if end.outcome is Outcome.OK and past is not None:
             try:
@@ -146,9 +149,10 @@ class Finishing:
                     tag=owner.tag,
                     if_exists="update",
                     past=past,
+                    put_plain=partial(put_plain, owner.tag),
                 )
             except (TimingWheelError, WalError) as error:
-                decision = Decision(owner.state, first_lsn, owner.core.now())
+                decision = Decision(owner.view, owner.core.now(), first_lsn.__add__)
                 end = replace(
                     end,
                     outcome=Outcome.ERROR,

@@ -13,10 +13,17 @@ from typing import Final
 import msgspec
 
 from timingwheel.engine.records import Base
-from timingwheel.jobs.model import Job, JobState, Outcome
+from timingwheel.jobs.model import Outcome
 from timingwheel.jobs.store import CatchUp, Finish, Ticket
-from timingwheel.stores import changing
-from timingwheel.stores.decision import Decision
+from timingwheel.stores.deciding import changing
+from timingwheel.stores.deciding.decision import Decision
+from timingwheel.stores.deciding.firing import (
+    fire_job,
+    fire_run,
+    is_due,
+    is_pause_over,
+)
+from timingwheel.stores.deciding.outcomes import end_attempt
 from timingwheel.stores.entries import (
     Due,
     JobEntry,
@@ -27,10 +34,8 @@ from timingwheel.stores.entries import (
     RunEntry,
 )
 from timingwheel.stores.finishing import end_running
-from timingwheel.stores.firing import fire_job, fire_run
-from timingwheel.stores.outcomes import end_attempt
 from timingwheel.stores.owner import StoreOwner
-from timingwheel.stores.records import Kind, record
+from timingwheel.stores.records import Kind, records_of
 from timingwheel.stores.workers import Workers
 
 replace = msgspec.structs.replace
@@ -92,41 +97,46 @@ class MakingReady:
                 target: Due = target,
                 decisions: list[Decision] = decisions,
             ) -> list[bytes]:
-                decision = Decision(self._state, first_lsn, self._core.now())
+                decision = Decision(
+                    self._owner.view, self._core.now(), first_lsn.__add__
+                )
                 self._decide_due(decision, target)
                 decisions[:] = [decision]
-                return decision.events
+                return records_of(decision.changes)
 
             yield decide
             # Only now: what could not be appended stays to be looked at again.
             pending.popleft()
             self._owner.requests.extend(decisions[0].requests)
             if isinstance(target, LeaseEnd):
-                kinds = [event[0] for event in decisions[0].events]
+                kinds = [kind for kind, _ in decisions[0].changes]
                 self._state.leases_expired += kinds.count(Kind.ATTEMPT_ENDED)
-            if not decisions[0].events:
+            if not decisions[0].changes:
                 self._state.wait_again(target)  # the clock was set back meanwhile
 
     def _decide_due(self, decision: Decision, target: Due) -> None:
         state = self._state
         match target:
             case JobEntry():
-                if state.jobs.get(target.job.id) is target and _is_due(
-                    target, decision
+                if state.jobs.get(target.job.id) is target and is_due(
+                    target.job, decision.now
                 ):
                     fire_job(
-                        decision, target, unserved=self._owner.unserved, rng=self._rng
+                        decision,
+                        target.job,
+                        unserved=self._owner.unserved,
+                        rng=self._rng,
                     )
             case RunEntry():
                 if state.runs.get(target.live.seq) is target:
-                    fire_run(decision, target)
+                    fire_run(decision, target.job.job, target.live)
             case LostPlain(timer_id):
                 self._lose_plain(decision, timer_id)
             case LeaseEnd(worker):
                 self._end_leases(decision, worker)
             case ResumeDue(job=entry):
                 job = decision.job(entry.job.id)
-                if job is not None and _is_pause_over(job, decision):
+                if job is not None and is_pause_over(job, decision.now):
                     changing.unhold(decision, job, CatchUp(), rng=self._rng)
             case QueueWake(name):
                 queue = state.queues.get(name)
@@ -134,7 +144,7 @@ class MakingReady:
                     until_ns = queue.pause.until_ns
                     if until_ns is not None and until_ns <= decision.now.wall_ns:
                         value = replace(queue, pause=None)
-                        decision.events.append(record(Kind.QUEUE_SET, value))
+                        decision.add(Kind.QUEUE_SET, value)
                 state.news = True
 
     def _lose_plain(self, decision: Decision, timer_id: int) -> None:
@@ -168,18 +178,3 @@ class MakingReady:
                 error="the lease ran out: the worker gave no sign of life",
             )
             end_running(self._owner, decision, end, running)
-
-
-def _is_pause_over(job: Job, decision: Decision) -> bool:
-    if job.state is not JobState.PAUSED or job.pause is None:
-        return False
-    until_ns = job.pause.until_ns
-    return until_ns is not None and until_ns <= decision.now.wall_ns
-
-
-def _is_due(entry: JobEntry, decision: Decision) -> bool:
-    job = entry.job
-    if job.state is not JobState.ACTIVE or job.next_ns is None:
-        return False
-    now = decision.now
-    return job.next_ns <= (now.elapsed_ns if job.trigger.is_elapsed else now.wall_ns)

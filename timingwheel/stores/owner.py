@@ -25,20 +25,11 @@ from timingwheel.engine.core import Due as CoreDue
 from timingwheel.engine.volatile import VolatileLog
 from timingwheel.errors import ArgumentError, EngineClosedError, TimingWheelError
 from timingwheel.jobs.errors import UnknownJobError
-from timingwheel.jobs.model import (
-    Draft,
-    Job,
-    JobId,
-    JobState,
-    Run,
-)
-from timingwheel.jobs.store import (
-    Request,
-    Ticket,
-)
-from timingwheel.stores.decision import Decision
+from timingwheel.jobs.model import Draft, Job, JobId, JobState, Run
+from timingwheel.jobs.store import Request, Ticket
+from timingwheel.stores.deciding.decision import Decision
+from timingwheel.stores.deciding.firing import Unserved
 from timingwheel.stores.entries import JobEntry, LostPlain, ResumeDue, RunEntry
-from timingwheel.stores.firing import Unserved, schedule_for
 from timingwheel.stores.history import History
 from timingwheel.stores.history_entries import Entry
 from timingwheel.stores.history_errors import HistoryError
@@ -49,8 +40,9 @@ from timingwheel.stores.past import KnownPast, asks_for_past, look_back
 from timingwheel.stores.plain import decode_lane
 from timingwheel.stores.reading import Reading
 from timingwheel.stores.ready import Lane
-from timingwheel.stores.records import Kind
+from timingwheel.stores.records import Kind, records_of
 from timingwheel.stores.state import StoreState
+from timingwheel.stores.state_view import StateView
 from timingwheel.stores.telling import Telling
 from wal.log import Log
 
@@ -68,6 +60,7 @@ class StoreOwner:
     Attributes:
         core: the engine core that it owns.
         state: live jobs and runs; the core's lock guards it.
+        view: the same as decisions see it.
         history: what has ended.
         read: answers questions about both.
         tag: makes and reads job ids.
@@ -109,6 +102,7 @@ class StoreOwner:
             reach_lsn=log.snapshot.reach_lsn if log.snapshot is not None else 0,
             note_history=recovered.extend,
         )
+        self.view = StateView(self.state)
         self.core = EngineCore(log, self, clock)
         self._require_jobs()
         self.history = history if isinstance(history, History) else history()
@@ -265,7 +259,7 @@ class StoreOwner:
                 self._replan_job(entry, max(job.since_ns - 1, job.reached_ns or 0))
 
     def _replan_job(self, entry: JobEntry, after_ns: int) -> None:
-        firing = schedule_for(self.state, entry).next_ns(after_ns)
+        firing = self.view.schedule(entry.job).next_ns(after_ns)
         job = entry.job
         next_ns = None if firing is None else firing.utc_ns
         if firing is None or next_ns == job.next_ns:
@@ -284,9 +278,9 @@ class StoreOwner:
 
         def events(first_lsn: int) -> list[bytes]:
             nonlocal decision
-            decision = Decision(self.state, first_lsn, self.core.now())
+            decision = Decision(self.view, self.core.now(), first_lsn.__add__)
             decide(decision)
-            return decision.events
+            return records_of(decision.changes)
 
         lsn = self.core.submit(events, urgent=urgent)
         if decision is not None and (decision.requests or self.state.news):

@@ -11,27 +11,29 @@ from timingwheel.engine.records import (
     TimerId,
     timer_acknowledged,
     timer_cancelled,
+    timer_scheduled,
 )
 from timingwheel.jobs.model import Draft, JobId, Run, RunState
-from timingwheel.jobs.triggers import At, Delay, Trigger
-from timingwheel.stores.decision import Decision
-from timingwheel.stores.records import LiveRun, PlainJob, PlainLane, encode
+from timingwheel.jobs.store import JobRef
+from timingwheel.stores.deciding.decision import Decision
+from timingwheel.stores.deciding.live import LiveRun
+from timingwheel.stores.deciding.putting import once_at, require_representable
+from timingwheel.stores.identity import StoreTag
+from timingwheel.stores.records import ENGINE, PlainJob, PlainLane, encode
 
 decode_plain: Final = msgspec.msgpack.Decoder(PlainJob).decode
 decode_lane: Final = msgspec.msgpack.Decoder(PlainLane).decode
 
 
-def is_plain(draft: Draft) -> bool:
-    """Return whether a job needs no more than a timer."""
-    return (
-        draft.key is None
-        and draft.name is None
-        and not draft.tags
-        and not draft.payload.secret
-        and isinstance(draft.trigger.when, Delay | At)
-        and draft.trigger == Trigger(when=draft.trigger.when)
-        and draft.policy.start_deadline_ns is None
-    )
+def put_plain(tag: StoreTag, decision: Decision, draft: Draft) -> JobRef:
+    """Make a plain job: a timer of the engine, and nothing else."""
+    now = decision.now
+    base, deadline_ns, nominal_ns = once_at(draft.trigger.when, now)
+    require_representable(nominal_ns, deadline_ns)
+    payload = plain_payload(draft, created_ns=now.wall_ns, nominal_ns=nominal_ns)
+    job_id = tag.unkeyed(decision.next_number())
+    decision.changes.append((ENGINE, timer_scheduled(base, deadline_ns, payload)))
+    return JobRef(job_id, created=True)
 
 
 def plain_payload(draft: Draft, *, created_ns: int, nominal_ns: int) -> bytes:
@@ -103,7 +105,7 @@ class PlainRow:
     def promote(self, decision: Decision, *, worker: str, is_due: bool) -> LiveRun:
         """Make it a job like others, in this group and under the same id."""
         remove = timer_acknowledged if self.fired else timer_cancelled
-        decision.events.append(remove(self.timer_id))
+        decision.add(ENGINE, remove(self.timer_id))
         decision.save_job(self.plain.job(self.job_id, self.base))
         run = self.run(is_due=is_due)
         waits = run.state is RunState.PLANNED

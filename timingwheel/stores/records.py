@@ -26,8 +26,9 @@ and RunSaved in, in one group and under the same id.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from enum import IntEnum
-from typing import Final
+from typing import Final, cast
 
 import msgspec
 
@@ -44,24 +45,27 @@ from timingwheel.jobs.model import (
     RunState,
 )
 from timingwheel.jobs.triggers import At, Delay, Trigger
+from timingwheel.stores.deciding.view import Change, Changed
 
 
 class Kind(IntEnum):
     """The first byte of a record of the job store."""
 
-    JOB_SAVED = 64
-    JOB_ENDED = 65
-    RUN_SAVED = 66
-    RUN_ENDED = 67
-    ATTEMPT_ENDED = 68
-    SKIPS_NOTED = 69
+    JOB_SAVED = Changed.JOB
+    JOB_ENDED = Changed.JOB_ENDED
+    RUN_SAVED = Changed.RUN
+    RUN_ENDED = Changed.RUN_ENDED
+    ATTEMPT_ENDED = Changed.ATTEMPT_ENDED
+    SKIPS_NOTED = Changed.SKIPS
     QUEUE_SET = 70
     CALENDAR_SET = 71
     PLAIN_ENDED = 72
-    RUN_REVIVED = 73
+    RUN_REVIVED = Changed.RUN_REVIVED
     STORE_BORN = 74
 
 
+ENGINE: Final = 0
+"""The kind of a change that is a record of the engine's, encoded already."""
 DEFAULT_POLICY: Final = Policy()
 
 
@@ -140,43 +144,6 @@ class PlainLane(msgspec.Struct, frozen=True, gc=False):
     r: int = 0
 
 
-class LiveRun(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """A run that is not final, with what the store needs to go on with it.
-
-    Attributes:
-        run: what others see.
-        seq: LSN of its first record: the order among equals.
-        token: of its lease, while it runs.
-        worker: who holds that.
-        wait_ns: when it is to be made ready, while it is planned or retrying.
-        base: the scale of `wait_ns`.
-        uncounted: attempts that use up no retry: lost, snoozed, given back at a stop,
-            or made before a retry by hand.
-        behind: it waits for a former run of its job to end.
-        ending: a cancel came while it ran: no retry follows.
-        met: jobs before it that ended as wanted.
-        missed: jobs before it that ended otherwise.
-        payload: if the job has another one by now.
-        policy: likewise.
-        revived: it had ended and was retried by hand.
-    """
-
-    run: Run
-    seq: int
-    token: int = 0
-    worker: str = ""
-    wait_ns: int | None = None
-    base: int = Base.ELAPSED
-    uncounted: int = 0
-    behind: bool = False
-    ending: bool = False
-    met: tuple[str, ...] = ()
-    missed: tuple[str, ...] = ()
-    payload: Payload | None = None
-    policy: Policy | None = None
-    revived: bool = False
-
-
 class CalendarSet(msgspec.Struct, frozen=True):
     """A named calendar as it is now."""
 
@@ -187,9 +154,17 @@ class CalendarSet(msgspec.Struct, frozen=True):
 encode: Final = msgspec.msgpack.Encoder().encode
 
 
-def record(kind: Kind, value: msgspec.Struct) -> bytes:
+def record(kind: int, value: object) -> bytes:
     """Return the record of a value."""
     return bytes((kind,)) + encode(value)
+
+
+def records_of(changes: Iterable[Change]) -> list[bytes]:
+    """Return the records of a group's changes."""
+    return [
+        bytes((kind,)) + encode(value) if kind != ENGINE else cast("bytes", value)
+        for kind, value in changes
+    ]
 
 
 def describe(data: bytes) -> str:

@@ -16,14 +16,14 @@ from timingwheel.jobs.errors import UnknownWorkerError
 from timingwheel.jobs.model import Outcome, RunId
 from timingwheel.jobs.store import Claim, Finish, Request, Ticket, Verdict
 from timingwheel.stores.claiming import Claiming
-from timingwheel.stores.decision import Decision
+from timingwheel.stores.deciding.decision import Decision
+from timingwheel.stores.deciding.firing import Unserved
+from timingwheel.stores.deciding.outcomes import give_back
 from timingwheel.stores.entries import (
     Running,
 )
 from timingwheel.stores.finishing import Finishing, promoted
-from timingwheel.stores.firing import Unserved
 from timingwheel.stores.making_ready import MakingReady
-from timingwheel.stores.outcomes import give_back
 from timingwheel.stores.owner import StoreOwner
 from timingwheel.stores.workers import InHand, Workers
 from wal.errors import DiskFullError, RecordTooLargeError

@@ -32,6 +32,7 @@ from timingwheel.jobs.model import (
     SkipReason,
 )
 from timingwheel.jobs.triggers import AfterJobs
+from timingwheel.stores.deciding.live import LiveRun, is_held
 from timingwheel.stores.entries import (
     ALONE_CAP,
     Due,
@@ -44,7 +45,7 @@ from timingwheel.stores.entries import (
 )
 from timingwheel.stores.history_entries import Entry, HistoryRun
 from timingwheel.stores.ready import Lane, ReadyOrder
-from timingwheel.stores.records import CalendarSet, Kind, LiveRun, record
+from timingwheel.stores.records import CalendarSet, Kind, record
 from timingwheel.stores.waits import Wait, Waits
 
 DUMP_JOBS_A_STEP: Final = 32
@@ -406,7 +407,7 @@ class StoreState:
             run = target.live.run
             # A run that a pause holds is placed at the pause's end.
             is_live = self.runs.get(target.live.seq) is target
-            if is_live and not target.job.holds(run):
+            if is_live and not is_held(target.job.job, run):
                 if run.state in _WAITING:
                     self._place_run(target)
                 elif run.state is RunState.READY:
@@ -478,7 +479,7 @@ class StoreState:
             return
         live, run = entry.live, entry.live.run
         if run.state is RunState.READY:
-            if not entry.job.holds(run):
+            if not is_held(entry.job.job, run):
                 lane = Lane(run.queue, run.task)
                 self.ready.push(
                     live.seq, lane, due_ns=run.due_ns, priority=run.priority
@@ -528,7 +529,7 @@ class StoreState:
         return (
             run.state is RunState.READY
             and lane == (run.queue, run.task)
-            and not entry.job.holds(run)
+            and not is_held(entry.job.job, run)
         )
 
     def _remove_run(self, entry: RunEntry) -> None:

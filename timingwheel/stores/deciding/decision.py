@@ -1,13 +1,14 @@
-"""One atomic group in the making: its events, and the values they will leave behind.
+"""One atomic group in the making: its changes, and the values they will leave behind.
 
 A request that touches several jobs and runs decides about each in turn, and the later
-ones must see what was decided about the earlier. `Decision` collects the events and
-answers with the values as they will be; nothing changes until the group is appended and
-applied.
+ones must see what was decided about the earlier. `Decision` collects the changes and
+answers with the values as they will be; nothing changes until the store has taken in the
+group.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Final
 
 import msgspec
@@ -27,11 +28,10 @@ from timingwheel.jobs.model import (
 from timingwheel.jobs.states import ACTIVE, FINAL, require_step
 from timingwheel.jobs.store import Request
 from timingwheel.jobs.triggers import AfterJobs
-from timingwheel.stores.entries import RunKey
+from timingwheel.stores.deciding.live import LiveRun, RunKey
+from timingwheel.stores.deciding.view import Change, Changed, Value, View
 from timingwheel.stores.history_entries import HistoryRun
 from timingwheel.stores.history_queries import DEAD
-from timingwheel.stores.records import Kind, LiveRun, record
-from timingwheel.stores.state import StoreState
 
 NO_PAYLOAD: Final = Payload(b"")
 
@@ -55,30 +55,31 @@ class _Count:
 
 
 class Decision:
-    """Collects the events of a group.
+    """Collects the changes of a group.
 
     Args:
-        state: as it is before the group.
-        first_lsn: the LSN that the first event gets.
+        view: of the store, as it is before the group.
         now: the present.
+        number: gives a number to the change of a place in the group; it is never given
+            again, and over the store's life numbers grow. Asked at most once a place.
     """
 
-    def __init__(self, state: StoreState, first_lsn: int, now: Now) -> None:
-        self.state = state
+    def __init__(self, view: View, now: Now, number: Callable[[int], int]) -> None:
+        self.view = view
         self.now = now
-        self.events: list[bytes] = []
+        self.changes: list[Change] = []
         self.requests: list[Request] = []
-        """Attempts that are to be ended once the group is appended."""
-        self._first_lsn = first_lsn
+        """Attempts that are to be ended once the group is taken in."""
+        self._number = number
         self._jobs: dict[JobId, Job | None] = {}
+        self._names: dict[str, JobId] = {}
         self._dependents: dict[str, set[JobId]] = {}
         self._runs: dict[JobId, dict[RunKey, LiveRun | None]] = {}
         self._counts: dict[JobId, _Count] = {}
 
-    @property
-    def next_lsn(self) -> int:
-        """The LSN that the next event gets."""
-        return self._first_lsn + len(self.events)
+    def next_number(self) -> int:
+        """Return the number of the next change."""
+        return self._number(len(self.changes))
 
     # -- values as they will be -----------------------------------------------------------
 
@@ -86,8 +87,11 @@ class Decision:
         """Return a live job."""
         if job_id in self._jobs:
             return self._jobs[job_id]
-        entry = self.state.jobs.get(job_id)
-        return entry.job if entry is not None else None
+        return self.view.job(job_id)
+
+    def named(self, name: str) -> JobId | None:
+        """Return the job that has a name, if it lives."""
+        return self._names.get(name) or self.view.named(name)
 
     def run(self, job_id: JobId, nominal_ns: int, n: int) -> LiveRun | None:
         """Return a live run."""
@@ -98,18 +102,15 @@ class Decision:
 
     def dependents(self, job_id: JobId) -> list[JobId]:
         """Return the jobs that come after a job."""
-        found = self.state.dependents.get(job_id, set())
+        found = self.view.dependents(job_id)
         return sorted(found | self._dependents.get(job_id, set()))
 
     def runs(self, job_id: JobId) -> list[LiveRun]:
         """Return the live runs of a job, in the order in which they were made."""
-        entry = self.state.jobs.get(job_id)
-        found = (
-            {key: run.live for key, run in entry.runs.items()}
-            if entry is not None
-            else {}
-        )
-        merged: dict[RunKey, LiveRun | None] = {**found, **self._runs.get(job_id, {})}
+        merged: dict[RunKey, LiveRun | None] = {
+            **self.view.runs(job_id),
+            **self._runs.get(job_id, {}),
+        }
         lives = [live for live in merged.values() if live is not None]
         return sorted(lives, key=lambda live: live.seq)
 
@@ -135,10 +136,7 @@ class Decision:
         runs = self._runs.setdefault(job_id, {})
         count = self._counts.get(job_id)
         if count is not None:
-            former = runs.get(key)
-            entry = self.state.jobs.get(job_id)
-            if key not in runs and entry is not None and key in entry.runs:
-                former = entry.runs[key].live
+            former = runs[key] if key in runs else self.view.run(job_id, key)
             if former is not None:
                 count.add(former, -1)
             if value is not None:
@@ -149,30 +147,36 @@ class Decision:
         """Return the runs that wait for a former one to end."""
         return [live for live in self.runs(job_id) if live.behind]
 
-    # -- events ---------------------------------------------------------------------------
+    # -- changes --------------------------------------------------------------------------
+
+    def add(self, kind: int, value: Value) -> None:
+        """Add a change of a kind that has no method here."""
+        self.changes.append((kind, value))
 
     def save_job(self, job: Job) -> None:
         """A live job has this value now."""
         self._jobs[job.id] = job
+        if job.name is not None:
+            self._names[job.name] = job.id
         if isinstance(job.trigger.when, AfterJobs):
             for before in job.trigger.when.jobs:
                 self._dependents.setdefault(before, set()).add(job.id)
-        self.events.append(record(Kind.JOB_SAVED, job))
+        self.changes.append((Changed.JOB, job))
 
     def end_job(self, job: Job, state: JobState) -> None:
         """A job leaves for the history."""
         job = msgspec.structs.replace(job, state=state, next_ns=None, pause=None)
         self._jobs[job.id] = None
-        self.events.append(record(Kind.JOB_ENDED, job))
+        self.add(Changed.JOB_ENDED, job)
 
     def save_run(self, live: LiveRun) -> None:
         """A live run has this value now."""
         self._set_run(live, live)
-        self.events.append(record(Kind.RUN_SAVED, live))
+        self.changes.append((Changed.RUN, live))
 
     def new_run(self, run: Run, **more: object) -> LiveRun:
         """A run comes into being."""
-        live = LiveRun(run=run, seq=self.next_lsn, **more)  # type: ignore[arg-type]
+        live = LiveRun(run=run, seq=self.next_number(), **more)  # type: ignore[arg-type]
         self.save_run(live)
         return live
 
@@ -203,12 +207,12 @@ class Decision:
             payload=live.payload or job.payload if run.state in DEAD else NO_PAYLOAD,
             policy=live.policy or job.policy,
         )
-        self.events.append(record(Kind.RUN_ENDED, value))
+        self.add(Changed.RUN_ENDED, value)
         return run
 
     def end_attempt(self, attempt: Attempt) -> None:
         """An attempt is over."""
-        self.events.append(record(Kind.ATTEMPT_ENDED, attempt))
+        self.add(Changed.ATTEMPT_ENDED, attempt)
 
     def note_skips(
         self,
@@ -221,4 +225,4 @@ class Decision:
     ) -> None:
         """Occurrences in a row do not run."""
         value = SkipRange(job_id, reason, first_ns, last_ns, count)
-        self.events.append(record(Kind.SKIPS_NOTED, value))
+        self.add(Changed.SKIPS, value)

@@ -6,10 +6,11 @@ import msgspec
 
 from timingwheel.jobs.errors import RunStateError
 from timingwheel.jobs.model import Job, JobState, Run, RunState
-from timingwheel.stores.decision import Decision
-from timingwheel.stores.ending import finish_run
+from timingwheel.stores.deciding.decision import Decision
+from timingwheel.stores.deciding.ending import finish_run
+from timingwheel.stores.deciding.live import LiveRun
+from timingwheel.stores.deciding.view import Changed
 from timingwheel.stores.history_entries import HistoryRun
-from timingwheel.stores.records import Kind, LiveRun, encode, record
 
 replace = msgspec.structs.replace
 
@@ -35,9 +36,8 @@ def retry(decision: Decision, dead: HistoryRun, job: Job | None) -> Run:
         assert job is not None, "a run that is kept has a job that is kept"
         # The name belongs to whoever has it by now; and a recurring job that lives on for
         # one old run must not be taken for the one that a program adds at its start.
-        keeps_name = (
-            job.name not in decision.state.names and not job.trigger.is_recurring
-        )
+        is_free = job.name is not None and decision.named(job.name) is None
+        keeps_name = is_free and not job.trigger.is_recurring
         decision.save_job(
             replace(
                 job,
@@ -47,7 +47,7 @@ def retry(decision: Decision, dead: HistoryRun, job: Job | None) -> Run:
                 name=job.name if keeps_name else None,
             )
         )
-    decision.events.append(bytes((Kind.RUN_REVIVED,)) + encode(run.id))
+    decision.add(Changed.RUN_REVIVED, run.id)
     ready = replace(
         run,
         state=RunState.READY,
@@ -58,7 +58,7 @@ def retry(decision: Decision, dead: HistoryRun, job: Job | None) -> Run:
     )
     live = LiveRun(
         run=ready,
-        seq=decision.next_lsn,
+        seq=decision.next_number(),
         uncounted=run.attempts,
         revived=True,
         payload=dead.payload,
@@ -98,5 +98,5 @@ def discard_dead(decision: Decision, dead: HistoryRun) -> Run:
     if run.state not in (RunState.FAILED, RunState.LOST):
         raise RunStateError(run.id, run.state, "only a failed or lost run is discarded")
     run = replace(run, discarded=True)
-    decision.events.append(record(Kind.RUN_ENDED, replace(dead, run=run)))
+    decision.add(Changed.RUN_ENDED, replace(dead, run=run))
     return run

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Final, Protocol
 
 import msgspec
 
-from timingwheel.engine.records import Base, timer_scheduled
+from timingwheel.engine.records import Base
+from timingwheel.engine.timeline import Now
 from timingwheel.errors import ArgumentError, BatchTooLargeError
 from timingwheel.jobs.errors import (
     KeyConflictError,
@@ -28,12 +29,11 @@ from timingwheel.jobs.model import (
 from timingwheel.jobs.offsets import splay_ns
 from timingwheel.jobs.schedule import HORIZON_NS, Schedule
 from timingwheel.jobs.store import IfExists, JobRef
-from timingwheel.jobs.triggers import AfterJobs, At, Delay, Trigger
-from timingwheel.stores.decision import Decision
-from timingwheel.stores.ending import is_wanted, skip_run
-from timingwheel.stores.firing import job_schedule, start_or_plan
+from timingwheel.jobs.triggers import AfterJobs, At, Delay, Moment, Trigger
+from timingwheel.stores.deciding.decision import Decision
+from timingwheel.stores.deciding.ending import is_wanted, skip_run
+from timingwheel.stores.deciding.firing import start_or_plan
 from timingwheel.stores.identity import StoreTag
-from timingwheel.stores.plain import is_plain, plain_payload
 
 replace = msgspec.structs.replace
 
@@ -62,6 +62,7 @@ def put_all(
     tag: StoreTag,
     if_exists: IfExists,
     past: Past,
+    put_plain: Callable[[Decision, Draft], JobRef],
 ) -> list[JobRef]:
     """Make jobs in one group.
 
@@ -71,6 +72,7 @@ def put_all(
         tag: makes ids.
         if_exists: what a name does that is there with another definition.
         past: what is known of jobs that are over.
+        put_plain: makes a job that `is_plain`, in the form that the store has for it.
 
     Raises:
         As JobStore.put.
@@ -79,51 +81,55 @@ def put_all(
         raise BatchTooLargeError(
             "drafts", f"{len(drafts)} jobs", f"pass at most {DRAFTS_MAX:,} at a time"
         )
-    names: dict[str, JobId] = {}
     refs: list[JobRef] = []
     for draft in drafts:
         if is_plain(draft):
-            refs.append(_put_plain(decision, draft, tag))
+            refs.append(put_plain(decision, draft))
             continue
-        ref = _find(
-            decision,
-            draft,
-            tag=tag,
-            if_exists=if_exists,
-            past=past,
-            names=names,
-        )
+        ref = _find(decision, draft, tag=tag, if_exists=if_exists, past=past)
         if ref is None:
             job_id = (
                 tag.keyed(draft.task, draft.key)
                 if draft.key is not None
-                else tag.unkeyed(decision.next_lsn)
+                else tag.unkeyed(decision.next_number())
             )
             _make(decision, draft, job_id, past=past)
             ref = JobRef(job_id, created=True)
-            if draft.name is not None:
-                names[draft.name] = job_id
         refs.append(ref)
     return refs
 
 
-def _put_plain(decision: Decision, draft: Draft, tag: StoreTag) -> JobRef:
-    when, now = draft.trigger.when, decision.now
+def is_plain(draft: Draft) -> bool:
+    """Return whether a job needs no more than a time, a queue and a payload."""
+    return (
+        draft.key is None
+        and draft.name is None
+        and not draft.tags
+        and not draft.payload.secret
+        and isinstance(draft.trigger.when, Delay | At)
+        and draft.trigger == Trigger(when=draft.trigger.when)
+        and draft.policy.start_deadline_ns is None
+    )
+
+
+def once_at(when: Moment, now: Now) -> tuple[Base, int, int]:
+    """Return the scale of a one-time job's moment, the deadline on it, and the nominal."""
     if isinstance(when, Delay):
-        base, deadline_ns = Base.ELAPSED, now.elapsed_ns + when.delay_ns
-        nominal_ns = now.wall_ns + when.delay_ns
-    else:
-        assert isinstance(when, At)
-        base, deadline_ns = Base.WALL, when.at_ns
-        nominal_ns = when.at_ns
-    _require_representable(nominal_ns, deadline_ns)
-    payload = plain_payload(draft, created_ns=now.wall_ns, nominal_ns=nominal_ns)
-    job_id = tag.unkeyed(decision.next_lsn)
-    decision.events.append(timer_scheduled(base, deadline_ns, payload))
-    return JobRef(job_id, created=True)
+        return (
+            Base.ELAPSED,
+            now.elapsed_ns + when.delay_ns,
+            now.wall_ns + when.delay_ns,
+        )
+    assert isinstance(when, At)
+    return Base.WALL, when.at_ns, when.at_ns
 
 
-def _require_representable(nominal_ns: int, deadline_ns: int) -> None:
+def require_representable(nominal_ns: int, deadline_ns: int) -> None:
+    """Return if both lie before the end of time.
+
+    Raises:
+        ArgumentError: one does not.
+    """
     if max(nominal_ns, deadline_ns) > HORIZON_NS:
         raise ArgumentError("delay", nominal_ns, "pass a time before the year 2262")
 
@@ -135,7 +141,6 @@ def _find(
     tag: StoreTag,
     if_exists: IfExists,
     past: Past,
-    names: Mapping[str, JobId],
 ) -> JobRef | None:
     """Return the job that a draft means if it is there already."""
     if draft.key is not None:
@@ -152,7 +157,7 @@ def _find(
             return JobRef(job_id, created=False)
     if draft.name is None:
         return None
-    named = names.get(draft.name) or decision.state.names.get(draft.name)
+    named = decision.named(draft.name)
     job = decision.job(named) if named is not None else None
     if job is None:
         return None
@@ -249,10 +254,7 @@ def _make(decision: Decision, draft: Draft, job_id: JobId, *, past: Past) -> Non
 def _resolved(decision: Decision, trigger: Trigger) -> Trigger:
     """Return a trigger with what the store knows of it: does the job before recur?"""
     when = trigger.when
-    if (
-        trigger.calendar is not None
-        and trigger.calendar not in decision.state.calendars
-    ):
+    if trigger.calendar is not None and trigger.calendar not in decision.view.calendars:
         raise UnknownCalendarError(
             "calendar", trigger.calendar, "set it first: app.calendar(name).set(...)"
         )
@@ -297,9 +299,9 @@ def first_occurrence(decision: Decision, job: Job) -> Job:
         job.trigger,
         now_ns=now_ns,
         job_key=job.name or job.id,
-        calendars=decision.state.calendars,
+        calendars=decision.view.calendars,
     )
-    schedule: Schedule = job_schedule(decision.state, job)
+    schedule: Schedule = decision.view.schedule(job)
     after_ns = max(now_ns - 1, job.reached_ns or 0)
     firing = schedule.next_ns(after_ns)
     if firing is None:
@@ -313,15 +315,9 @@ def first_occurrence(decision: Decision, job: Job) -> Job:
 
 def _make_once(decision: Decision, job: Job) -> None:
     """Make a one-time job and its one run."""
-    when, now = job.trigger.when, decision.now
-    if isinstance(when, Delay):
-        base, wait_ns = Base.ELAPSED, now.elapsed_ns + when.delay_ns
-        nominal_ns = now.wall_ns + when.delay_ns
-    else:
-        assert isinstance(when, At)
-        base, wait_ns, nominal_ns = Base.WALL, when.at_ns, when.at_ns
+    base, wait_ns, nominal_ns = once_at(job.trigger.when, decision.now)
     offset_ns = splay_ns(job.id, job.trigger.splay_ns)
-    _require_representable(nominal_ns + offset_ns, wait_ns + offset_ns)
+    require_representable(nominal_ns + offset_ns, wait_ns + offset_ns)
     decision.save_job(replace(job, reached_ns=nominal_ns, runs_made=1))
     run = replace(_first_run(decision, job, nominal_ns), due_ns=nominal_ns + offset_ns)
     start_or_plan(decision, run, wait_ns=wait_ns + offset_ns, base=base)

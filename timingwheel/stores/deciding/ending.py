@@ -21,8 +21,8 @@ from timingwheel.jobs.model import (
 )
 from timingwheel.jobs.overlap import room_for_behind
 from timingwheel.jobs.triggers import AfterJobs, AfterOn
-from timingwheel.stores.decision import Decision
-from timingwheel.stores.records import LiveRun
+from timingwheel.stores.deciding.decision import Decision
+from timingwheel.stores.deciding.live import LiveRun
 
 replace = msgspec.structs.replace
 

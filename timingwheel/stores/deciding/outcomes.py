@@ -8,9 +8,9 @@ from timingwheel.jobs.aftermath import after_attempt
 from timingwheel.jobs.model import Attempt, JobState, Outcome, Policy, Run, RunState
 from timingwheel.jobs.states import FINAL
 from timingwheel.jobs.store import Finish
-from timingwheel.stores.decision import Decision
-from timingwheel.stores.ending import finish_run
-from timingwheel.stores.records import LiveRun
+from timingwheel.stores.deciding.decision import Decision
+from timingwheel.stores.deciding.ending import finish_run
+from timingwheel.stores.deciding.live import LiveRun
 
 replace = msgspec.structs.replace
 

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import random
 from bisect import bisect
+from collections.abc import Mapping
 from typing import NamedTuple
 
 import msgspec
 
 from timingwheel.engine.records import Base
-from timingwheel.jobs.model import Job, Run, RunState, SkipReason
+from timingwheel.engine.timeline import Now
+from timingwheel.jobs.calendars import NamedCalendar
+from timingwheel.jobs.model import Job, JobState, Run, RunState, SkipReason
 from timingwheel.jobs.offsets import due_ns
 from timingwheel.jobs.overlap import Admission, admit
 from timingwheel.jobs.planning import Plan, PlannedRun, plan_due
@@ -17,17 +20,15 @@ from timingwheel.jobs.schedule import Firing, Schedule
 from timingwheel.jobs.scheduling import removed_between, schedule_of
 from timingwheel.jobs.store import Request
 from timingwheel.jobs.triggers import CronRule, EveryCalendar
-from timingwheel.stores.decision import Decision
-from timingwheel.stores.ending import (
+from timingwheel.stores.deciding.decision import Decision
+from timingwheel.stores.deciding.ending import (
     cancelled,
     finish_run,
     settle_job,
     skip_run,
     skipped,
 )
-from timingwheel.stores.entries import JobEntry, RunEntry
-from timingwheel.stores.records import LiveRun
-from timingwheel.stores.state import StoreState
+from timingwheel.stores.deciding.live import LiveRun, is_held
 
 replace = msgspec.structs.replace
 
@@ -39,37 +40,44 @@ class Unserved(NamedTuple):
     elapsed_ns: int
 
 
-def schedule_for(state: StoreState, entry: JobEntry) -> Schedule:
-    """Return the schedule of a recurring job; made once."""
-    if entry.schedule is None:
-        entry.schedule = job_schedule(state, entry.job)
-    return entry.schedule
-
-
-def job_schedule(state: StoreState, job: Job) -> Schedule:
-    """Return the schedule of a recurring job."""
+def schedule_now(job: Job, calendars: Mapping[str, NamedCalendar]) -> Schedule:
+    """Return the schedule of a recurring job, with the calendars as they are."""
     return schedule_of(
         job.trigger,
         created_ns=job.since_ns,
         job_key=job.name or job.id,
-        calendars=state.calendars,
+        calendars=calendars,
     )
+
+
+def is_due(job: Job, now: Now) -> bool:
+    """Return whether the next occurrence of a job has come."""
+    if job.state is not JobState.ACTIVE or job.next_ns is None:
+        return False
+    return job.next_ns <= (now.elapsed_ns if job.trigger.is_elapsed else now.wall_ns)
+
+
+def is_pause_over(job: Job, now: Now) -> bool:
+    """Return whether a job is paused, and its pause was to end by now."""
+    if job.state is not JobState.PAUSED or job.pause is None:
+        return False
+    until_ns = job.pause.until_ns
+    return until_ns is not None and until_ns <= now.wall_ns
 
 
 def fire_job(
     decision: Decision,
-    entry: JobEntry,
+    job: Job,
     *,
     unserved: Unserved,
     rng: random.Random,
 ) -> None:
     """Decide what becomes of the occurrences of a job that have come due."""
-    job = entry.job
     elapsed = job.trigger.is_elapsed
     now_ns = decision.now.elapsed_ns if elapsed else decision.now.wall_ns
     assert job.next_ns is not None
     assert job.next_ns <= now_ns
-    schedule = schedule_for(decision.state, entry)
+    schedule = decision.view.schedule(job)
     plan = plan_due(
         schedule,
         job.policy.misfire,
@@ -148,19 +156,19 @@ def _lies_between(starts_ns: list[int], first_ns: int, last_ns: int) -> bool:
     return bisect(starts_ns, first_ns) < bisect(starts_ns, last_ns)
 
 
-def fire_run(decision: Decision, entry: RunEntry) -> None:
+def fire_run(decision: Decision, job: Job, live: LiveRun) -> None:
     """Decide what becomes of a run whose wait is over; perhaps nothing.
 
     Between coming due and being looked at others may have moved it, or set the clock.
     """
-    live, run = entry.live, entry.live.run
+    run, policy = live.run, live.policy or job.policy
     if run.state in (RunState.PLANNED, RunState.RETRYING):
         # A run that a pause holds is placed again at the pause's end.
-        if not entry.job.holds(run) and _has_come(decision, live):
+        if not is_held(job, run) and _has_come(decision, live):
             decision.move_run(live, replace(run, state=RunState.READY))
     elif run.state is RunState.READY and is_expired(
         run,
-        start_deadline_ns=entry.policy.start_deadline_ns,
+        start_deadline_ns=policy.start_deadline_ns,
         wall_ns=decision.now.wall_ns,
     ):
         skip_run(decision, live, SkipReason.EXPIRED)
@@ -202,7 +210,7 @@ def _run_of(
             random=rng,
         )
     # Of an elapsed trigger the nominal time is on the elapsed scale; due is wall time.
-    ahead_ns = decision.state.steps_ns if job.trigger.is_elapsed else 0
+    ahead_ns = decision.view.steps_ns if job.trigger.is_elapsed else 0
     return Run(
         job_id=job.id,
         nominal_ns=nominal_ns,
@@ -253,7 +261,7 @@ def _admit(decision: Decision, job: Job, run: Run) -> bool:
         start_or_plan(
             decision,
             run,
-            wait_ns=run.due_ns - (decision.state.steps_ns if elapsed else 0),
+            wait_ns=run.due_ns - (decision.view.steps_ns if elapsed else 0),
             base=Base.ELAPSED if elapsed else Base.WALL,
         )
     else:
@@ -288,7 +296,7 @@ def _note_excluded(
         reached_ns + 1,
         created_ns=job.since_ns,
         job_key=job.name or job.id,
-        calendars=decision.state.calendars,
+        calendars=decision.view.calendars,
     ):
         decision.note_skips(
             job.id,

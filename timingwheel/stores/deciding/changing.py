@@ -30,12 +30,12 @@ from timingwheel.jobs.store import (
     Resumption,
     Running,
 )
-from timingwheel.stores.decision import Decision
-from timingwheel.stores.ending import cancelled, finish_run, settle_job
-from timingwheel.stores.firing import carry_out, job_schedule
-from timingwheel.stores.outcomes import give_back
-from timingwheel.stores.putting import follows_each, redefine
-from timingwheel.stores.records import LiveRun
+from timingwheel.stores.deciding.decision import Decision
+from timingwheel.stores.deciding.ending import cancelled, finish_run, settle_job
+from timingwheel.stores.deciding.firing import carry_out
+from timingwheel.stores.deciding.live import LiveRun
+from timingwheel.stores.deciding.outcomes import give_back
+from timingwheel.stores.deciding.putting import follows_each, redefine
 
 replace = msgspec.structs.replace
 
@@ -105,7 +105,7 @@ def unhold(
         decision,
         job,
         plan,
-        schedule=job_schedule(decision.state, job),
+        schedule=decision.view.schedule(job),
         rng=rng,
     )
     starts = [planned.firing.utc_ns for planned in plan.runs[:STARTS_SHOWN]]
@@ -138,7 +138,7 @@ def whole_plan(
 ) -> Plan:
     """Return the plan for all that passed unserved, in one piece."""
     assert job.next_ns is not None
-    schedule = job_schedule(decision.state, job)
+    schedule = decision.view.schedule(job)
     first: Firing | None = Firing(job.next_ns, job.next_mark)
     whole = Plan([], [], first)
     while first is not None and first.utc_ns <= now_ns:
@@ -323,7 +323,7 @@ def rebind(decision: Decision, job: Job, task: str, *, rng: random.Random) -> No
             now_ns=now_ns,
             reason=SkipReason.MISFIRE,
         )
-        schedule = job_schedule(decision.state, job)
+        schedule = decision.view.schedule(job)
         carry_out(decision, job, plan, schedule=schedule, rng=rng)
 
 
@@ -337,7 +337,7 @@ def replan(decision: Decision, job: Job) -> None:
     """Plan a recurring job anew from now on; one that has no more to come stays so."""
     if job.next_ns is None:
         return
-    schedule = job_schedule(decision.state, job)
+    schedule = decision.view.schedule(job)
     # What lies before now is dealt with: else a later opening would plan from there.
     reached_ns = max(_scale_ns(decision, job), job.reached_ns or 0)
     firing = schedule.next_ns(reached_ns)
