@@ -23,7 +23,7 @@ COMPILED_FROM := setup.py $(wildcard timingwheel/*.pyx timingwheel/*/*.pyx wal/*
 # Where `make serve` keeps its jobs.
 DATA ?= ./timingwheel-demo
 
-.PHONY: help setup run serve test test-long browser bench bench-full bench-smoke lint clean
+.PHONY: help setup run serve test test-long browser postgres-server bench bench-full bench-smoke lint clean
 
 help: ## list these commands
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
@@ -39,10 +39,10 @@ run: $(VENV)/.has-run $(VENV)/.compiled ## see what this is: a demonstration of 
 serve: $(VENV)/.has-serve $(VENV)/.compiled ## open the dashboard with sample jobs; Ctrl-C ends it
 	@$(PY) docs/examples/dashboard_jobs.py $(DATA)
 
-test: $(VENV)/.has-test $(VENV)/.compiled browser ## run the tests (under 10 minutes on two cores)
+test: $(VENV)/.has-test $(VENV)/.compiled browser postgres-server ## run the tests (under 10 minutes on two cores)
 	$(PY) -m pytest
 
-test-long: $(VENV)/.has-test $(VENV)/.compiled browser ## run all tests, those of many minutes too
+test-long: $(VENV)/.has-test $(VENV)/.compiled browser postgres-server ## run all tests, those of many minutes too
 	TIMINGWHEEL_SEED=$${TIMINGWHEEL_SEED:-random} \
 	$(PY) -m pytest -m "long or not long" --timeout=7200 --hypothesis-profile=long
 
@@ -53,6 +53,17 @@ browser:
 		export DEBIAN_FRONTEND=noninteractive; \
 		{ apt-get install -y chromium || { apt-get update && apt-get install -y chromium; }; } >/dev/null 2>&1 \
 		|| echo "it cannot be installed here: those tests will be skipped"; }
+
+# What the store on PostgreSQL is tested with. Debian's package would start a server of its
+# own; ours are started by the tests, each in a directory that goes with it.
+postgres-server:
+	@if command -v initdb >/dev/null || compgen -G '/usr/lib/postgresql/*/bin/initdb' >/dev/null; then :; \
+	elif [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then \
+		mkdir -p /etc/postgresql-common; \
+		[ -e /etc/postgresql-common/createcluster.conf ] || echo 'create_main_cluster = false' > /etc/postgresql-common/createcluster.conf; \
+		apt-get update -qq && apt-get install -y -qq --no-install-recommends postgresql || \
+			echo "NOTE: postgresql could not be installed; the store on it is not tested" >&2; \
+	else echo "NOTE: no PostgreSQL server; the store on it is not tested: apt-get install postgresql" >&2; fi
 
 bench: $(VENV)/.has-bench $(VENV)/.compiled ## measure against baseline and peers, in one table
 	$(PY) -m bench

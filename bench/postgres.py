@@ -1,8 +1,7 @@
 """PostgreSQL as a timer store: the table of SQLite's, one statement a transaction.
 
 `synchronous_commit=on` syncs before it answers, as we do; `off` writes every 50 ms at
-the latest three times that later. A batch is one COPY. The server refuses root: then it runs
-as the user that Debian's package made.
+the latest three times that later. A batch is one COPY.
 """
 
 from __future__ import annotations
@@ -11,31 +10,30 @@ import asyncio
 import contextlib
 import importlib
 import itertools
-import os
 import queue
 import random
-import shutil
-import signal
-import subprocess
 import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from bench.peers import START_SECONDS, Kind, PeerError, Server, program_path
+from bench.peers import Kind, PeerError
+from bench.postgres_server import (
+    PROGRAMS,
+    PostgresServer,
+    connect_at_once,
+    connect_when_up,
+)
 from bench.stores import DELAYS, PAYLOAD, load_steps
 
 KIND = Kind(
     "PostgreSQL",
     modules=("psycopg",),
-    programs=("initdb", "postgres"),
+    programs=PROGRAMS,
     install="apt-get install postgresql; pip install 'psycopg[binary]'",
 )
-USER = "postgres"
 CONNECTIONS = 16
 INTERVAL_MS = 50
-_POLL_SECONDS = 0.005
-_SOCKET_NAME = ".s.PGSQL.5432"
 _SCHEMA = """
 CREATE TABLE timer (id bigserial PRIMARY KEY, due bigint NOT NULL, payload bytea NOT NULL);
 CREATE INDEX timer_due ON timer (due);
@@ -48,78 +46,6 @@ DELETE FROM timer WHERE id = ANY (ARRAY (SELECT id FROM timer ORDER BY due LIMIT
 RETURNING id, payload
 """
 _COPY = "COPY timer (due, payload) FROM STDIN (FORMAT BINARY)"
-
-
-class PostgresServer:
-    """A cluster in a directory, with no password: its socket is its own.
-
-    Args:
-        directory: of its data; made, with a new cluster, if it is not there.
-        options: settings, as "name=value".
-    """
-
-    def __init__(self, directory: Path, options: list[str]) -> None:
-        data = directory.resolve() / "data"
-        user = USER if os.geteuid() == 0 else None
-        if not directory.exists():
-            _make_cluster(directory, data, user)
-        settings = [word for option in options for word in ("-c", option)]
-        self.server = Server(
-            [
-                *(str(program_path("postgres")), "-D", str(data), "-k", "{sockets}"),
-                *("-c", "listen_addresses=", *settings),
-            ],
-            directory,
-            socket_name=_SOCKET_NAME,
-            user=user,
-            stop_signal=signal.SIGINT,
-        )
-        self.where = f"host={self.server.sockets} user={USER} dbname=postgres"
-
-    def close(self) -> None:
-        self.server.close()
-
-
-def _make_cluster(directory: Path, data: Path, user: str | None) -> None:
-    directory.mkdir()
-    if user is not None:
-        try:
-            shutil.chown(directory, user)
-        except LookupError:
-            raise PeerError(f"refuses root, and there is no user {user}") from None
-    made = subprocess.run(
-        [
-            *(str(program_path("initdb")), "-D", str(data), "-A", "trust"),
-            *("-U", USER, "-E", "UTF8", "--locale=C", "--no-sync"),
-        ],
-        cwd="/",
-        capture_output=True,
-        text=True,
-        user=user,
-        check=False,
-    )
-    if made.returncode:
-        raise PeerError(f"initdb fails: {made.stderr.strip()[-300:]}")
-
-
-def connect_when_up(where: str) -> Any:
-    """Return a connection to a server whose socket is there before it lets anybody in."""
-    psycopg: Any = importlib.import_module("psycopg")
-    end = time.monotonic() + START_SECONDS
-    while True:
-        try:
-            return _connect(where)
-        except psycopg.OperationalError:
-            if time.monotonic() > end:
-                raise
-            time.sleep(_POLL_SECONDS)
-
-
-def _connect(where: str) -> Any:
-    psycopg: Any = importlib.import_module("psycopg")
-    connection = psycopg.connect(where, autocommit=True)
-    connection.prepare_threshold = 0  # at once, as a pool's connections have it
-    return connection
 
 
 def first_due(where: str) -> int | None:
@@ -163,7 +89,7 @@ class PostgresStore:
         try:
             self._free.put(connect_when_up(self.where))
             for _ in range(CONNECTIONS - 1):
-                self._free.put(_connect(self.where))
+                self._free.put(connect_at_once(self.where))
             one = self._free.get()
             one.execute(_SCHEMA, prepare=False)
             self._free.put(one)

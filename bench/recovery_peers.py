@@ -25,7 +25,8 @@ from bench.beanstalk import (
 from bench.disk import forget
 from bench.lmdb_store import LmdbStore
 from bench.peers import Connections
-from bench.postgres import PostgresServer, PostgresStore
+from bench.postgres import PostgresStore
+from bench.postgres_server import PostgresServer
 from bench.redis import EVERYSEC, RedisServer, RedisStore, command
 from bench.rounds import Case
 from bench.stores import load_steps

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import os
 import random
+from collections.abc import Iterator
 
 import pytest
 from hypothesis import HealthCheck, Verbosity, settings
+
+from tests.postgres import FAST, SMALL, Postgres, running_postgres
 
 SEED_VARIABLE = "TIMINGWHEEL_SEED"
 # A red `make test` means that the change broke something, so it draws the same numbers
@@ -46,3 +49,10 @@ def rng() -> random.Random:
     seed = int(os.environ[SEED_VARIABLE])
     print(f"{SEED_VARIABLE}={seed}")
     return random.Random(seed)
+
+
+@pytest.fixture(scope="session")
+def postgres() -> Iterator[Postgres]:
+    """A PostgreSQL server; the data of each test go into a schema of its own."""
+    with running_postgres(*FAST, *SMALL) as server:
+        yield server

@@ -1,0 +1,78 @@
+"""A PostgreSQL server for tests: one a process of pytest, and a schema a test.
+
+Its data are worth nothing, so it never waits for the disk; tests that take its life start
+one of their own.
+"""
+
+from __future__ import annotations
+
+import itertools
+import os
+import shutil
+import tempfile
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from bench.peers import program_path
+from bench.postgres_server import PROGRAMS, PostgresServer, connect_when_up
+
+FAST = ("fsync=off", "synchronous_commit=off", "full_page_writes=off")
+SMALL = ("shared_buffers=32MB", "max_connections=60", "autovacuum=off")
+
+
+class Postgres:
+    """A server that is up.
+
+    Attributes:
+        where: how psycopg finds it.
+    """
+
+    def __init__(self, server: PostgresServer) -> None:
+        self.server = server
+        self.where = server.where
+        self._numbers = itertools.count(1)
+
+    def new_schema(self) -> str:
+        """Make a schema and return how psycopg finds it: nothing else is seen there."""
+        name = f"test_{next(self._numbers)}"
+        with connect_when_up(self.where) as connection:
+            connection.execute(f"CREATE SCHEMA {name}", prepare=False)
+        return f"{self.where} options='-c search_path={name}'"
+
+
+def require_server(programs: Sequence[str] = PROGRAMS) -> None:
+    """Go on if there is a server to start.
+
+    Skips the test if there is none; where CI is set that is an error.
+    """
+    missing = [name for name in programs if program_path(name) is None]
+    if not missing:
+        return
+    why = (
+        f"no PostgreSQL server here ({', '.join(missing)} not found), so the store on it "
+        "is NOT tested: apt-get install postgresql"
+    )
+    if os.environ.get("CI"):
+        pytest.fail(why)
+    pytest.skip(why)
+
+
+@contextmanager
+def running_postgres(*settings: str) -> Iterator[Postgres]:
+    """A server with settings ("name=value"); its data go with it."""
+    require_server()
+    # Not pytest's own directory: the server's user may not look into that.
+    directory = Path(tempfile.mkdtemp(prefix="timingwheel-postgres-"))
+    try:
+        directory.chmod(0o755)
+        server = PostgresServer(directory / "cluster", list(settings))
+        try:
+            connect_when_up(server.where).close()
+            yield Postgres(server)
+        finally:
+            server.close()
+    finally:
+        shutil.rmtree(directory, ignore_errors=True)
