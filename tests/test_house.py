@@ -28,6 +28,7 @@ LONG_MODULES = {
     "timingwheel/jobs/model.py": "the words of the scheduler, side by side",
     "timingwheel/jobs/store.py": "one protocol, every call of it and what it takes",
     "timingwheel/stores/embedded.py": "one protocol, every call of it",
+    "timingwheel/stores/postgres/store.py": "as stores/embedded.py",
     "timingwheel/stores/shared_store.py": "one protocol, every call of it",
     "timingwheel/stores/state.py": "the one place where a store's state changes",
     "wal/log.py": "the front door, where reading, appending and committing meet",

@@ -10,16 +10,23 @@ from typing import Any
 import pytest
 
 from tests.stores.embedded_stage import EmbeddedStage
+from tests.stores.postgres_stage import PostgresStage
 from tests.stores.shared_stage import SharedStage
 from tests.stores.stage import Stage
 
 MakeStage = Callable[..., EmbeddedStage]
 
 
-@pytest.fixture(params=["embedded", "shared"])
+@pytest.fixture(params=["embedded", "shared", "postgres"])
 def stage(request: pytest.FixtureRequest) -> Iterator[Stage]:
     """A store that serves, one worker joined."""
-    made = EmbeddedStage() if request.param == "embedded" else SharedStage()
+    made: EmbeddedStage | SharedStage | PostgresStage
+    if request.param == "embedded":
+        made = EmbeddedStage()
+    elif request.param == "shared":
+        made = SharedStage()
+    else:
+        made = PostgresStage(request.getfixturevalue("postgres"))
     yield made
     made.end_all()
 

@@ -25,15 +25,12 @@ from timingwheel.jobs.model import (
     Attempt,
     Job,
     JobId,
-    JobState,
-    Outcome,
     Run,
     RunId,
     SkipRange,
     SkipReason,
 )
 from timingwheel.jobs.store import JobPage, JobQuery, RunPage, RunQuery
-from timingwheel.jobs.triggers import At, Trigger
 from timingwheel.stores.history_apply import apply, require_order
 from timingwheel.stores.history_entries import (
     Entry,
@@ -42,6 +39,8 @@ from timingwheel.stores.history_entries import (
     decode_job,
     decode_run,
     encode,
+    plain_attempt,
+    plain_job,
 )
 from timingwheel.stores.history_errors import HistoryError
 from timingwheel.stores.history_queries import (
@@ -177,7 +176,7 @@ class History:
             body = self._body(_PLAIN_RUN, require_run_id(run_id))
             if body is not None:
                 value = decode_run(body)
-                attempts = [value.attempt or _plain_attempt(value.run)]
+                attempts = [value.attempt or plain_attempt(value.run)]
         return attempts
 
     def planned(self, job_id: JobId) -> list[tuple[int, int]]:
@@ -221,7 +220,7 @@ class History:
         if body is not None:
             return decode_job(body)
         body = self._body("SELECT body FROM runs WHERE job_id = ? AND plain", [job_id])
-        return None if body is None else _plain_job(decode_run(body))
+        return None if body is None else plain_job(decode_run(body))
 
     def has_job(self, job_id: JobId) -> bool:
         """Return whether an ended job is kept."""
@@ -241,7 +240,7 @@ class History:
         plain_question = plain_jobs_question(query)
         if plain_question is not None:
             bodies = self._bodies(*plain_question)
-            plain = [_plain_job(decode_run(body)) for body in bodies]
+            plain = [plain_job(decode_run(body)) for body in bodies]
             jobs = list(merge(jobs, plain, key=job_order, reverse=True))
         more = len(jobs) > query.limit
         del jobs[query.limit :]
@@ -287,35 +286,3 @@ class _RunAlone(msgspec.Struct):
 
 
 _decode_run_alone: Final = msgspec.msgpack.Decoder(_RunAlone).decode
-
-
-def _plain_job(value: HistoryRun) -> Job:
-    """Return the job that a plain run stands for."""
-    run = value.run
-    return Job(
-        id=run.job_id,
-        task=run.task,
-        payload=value.payload,
-        trigger=Trigger(when=At(run.nominal_ns)),
-        policy=value.policy,
-        queue=run.queue,
-        priority=run.priority,
-        state=JobState.DONE,
-        created_ns=run.created_ns,
-        since_ns=run.created_ns,
-        reached_ns=run.nominal_ns,
-        runs_made=1,
-    )
-
-
-def _plain_attempt(run: Run) -> Attempt:
-    """Return the attempt of a plain run that does not carry it."""
-    return Attempt(
-        run_id=run.id,
-        number=1,
-        worker="",
-        token=0,
-        started_ns=run.due_ns if run.started_ns is None else run.started_ns,
-        ended_ns=run.ended_ns,
-        outcome=Outcome.OK,
-    )

@@ -18,13 +18,14 @@ from timingwheel.jobs.model import (
     Attempt,
     Job,
     JobState,
+    Outcome,
     Payload,
     Policy,
     Run,
     RunState,
     SkipRange,
 )
-from timingwheel.jobs.triggers import Trigger
+from timingwheel.jobs.triggers import At, Trigger
 
 Kind = Literal["run", "plain", "attempt", "job", "skips", "revive", "discard_run"]
 """What an entry tells, and the type of its body:
@@ -254,3 +255,35 @@ def _tags_json(tags: dict[str, str]) -> str | None:
 
 def _json(rows: list[tuple[object, ...]]) -> str:
     return msgspec.json.encode(rows).decode()
+
+
+def plain_job(value: HistoryRun) -> Job:
+    """Return the job that a plain run stands for."""
+    run = value.run
+    return Job(
+        id=run.job_id,
+        task=run.task,
+        payload=value.payload,
+        trigger=Trigger(when=At(run.nominal_ns)),
+        policy=value.policy,
+        queue=run.queue,
+        priority=run.priority,
+        state=JobState.DONE,
+        created_ns=run.created_ns,
+        since_ns=run.created_ns,
+        reached_ns=run.nominal_ns,
+        runs_made=1,
+    )
+
+
+def plain_attempt(run: Run) -> Attempt:
+    """Return the attempt of a plain run that does not carry it."""
+    return Attempt(
+        run_id=run.id,
+        number=1,
+        worker="",
+        token=0,
+        started_ns=run.due_ns if run.started_ns is None else run.started_ns,
+        ended_ns=run.ended_ns,
+        outcome=Outcome.OK,
+    )

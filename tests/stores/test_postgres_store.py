@@ -1,0 +1,402 @@
+"""What only a store with several nodes must bear: others who are quicker, dead, or back."""
+
+from __future__ import annotations
+
+import contextlib
+import re
+import threading
+from collections.abc import Iterator
+
+import psycopg
+import pytest
+
+from tests.postgres import Postgres
+from tests.stores.postgres_stage import SHARDS, PostgresStage
+from tests.stores.stage import (
+    NO_RETRY,
+    SECOND,
+    TASK,
+    WORKER,
+    after,
+    draft,
+    end_of,
+    every,
+    misfire,
+)
+from timingwheel.errors import ArgumentError
+from timingwheel.jobs.model import Cap, JobId, Outcome, Queue, RunReason, RunState
+from timingwheel.jobs.store import CancelResult, Change, Claim, RunQuery, Verdict
+from timingwheel.stores.deciding.decision import Decision
+from timingwheel.stores.postgres import schema
+from timingwheel.stores.postgres.owner import Item
+from timingwheel.stores.postgres.schema import SchemaError
+from timingwheel.stores.postgres.store import PostgresStore
+from timingwheel.stores.postgres.view import Wanted
+
+TASKS = frozenset({TASK})
+
+
+@pytest.fixture
+def stage(postgres: Postgres) -> Iterator[PostgresStage]:
+    """A node that serves, one worker joined."""
+    made = PostgresStage(postgres)
+    yield made
+    made.end_all()
+
+
+@pytest.fixture
+def other(stage: PostgresStage) -> Iterator[PostgresStore]:
+    """Another node of the same store, which has not joined yet."""
+    with contextlib.closing(stage.node()) as store:
+        yield store
+
+
+def start(store: PostgresStore, worker: str) -> list[Claim]:
+    """Join, claim all and begin."""
+    store.join(worker)
+    claims, _ = store.claim(worker, tasks=TASKS, count=100)
+    assert all(store.begin(claim.run.id, claim.token) for claim in claims)
+    return claims
+
+
+# -- somebody is quicker ----------------------------------------------------------------------
+
+
+def test_a_step_whose_job_another_has_changed_is_decided_anew(
+    stage: PostgresStage, other: PostgresStore
+) -> None:
+    job_id = stage.put(every(60))
+    seen: list[int] = []
+
+    def decide(decision: Decision) -> None:
+        job = decision.job(job_id)
+        assert job is not None
+        if not seen:
+            other.update(job_id, Change(priority=7), if_revision=1)
+        seen.append(job.priority)
+        decision.save_job(job)
+
+    wanted = Wanted()
+    wanted.jobs.add(job_id)
+    stage.store._owner.step(decide, wanted)
+    assert seen == [0, 7]
+    assert stage.job(job_id).priority == 7
+
+
+def test_of_many_only_what_another_has_changed_is_decided_anew(
+    stage: PostgresStage, other: PostgresStore
+) -> None:
+    jobs = [stage.put(every(60)) for _ in range(8)]
+    decided: list[JobId] = []
+
+    def decide(job_id: JobId) -> Item:
+        def save(decision: Decision) -> None:
+            job = decision.job(job_id)
+            assert job is not None
+            if job_id == jobs[3] and job_id not in decided:
+                other.update(job_id, Change(priority=7), if_revision=1)
+            decided.append(job_id)
+            decision.save_job(job)
+
+        return Item(job_id, save)
+
+    assert stage.store._owner.steps([decide(job) for job in jobs], {}) == set()
+    assert decided == [*jobs, *jobs[:3], *jobs[4:], jobs[3]]
+    assert stage.job(jobs[3]).priority == 7
+
+
+def test_a_job_that_is_put_after_one_that_ends_just_then_is_told(
+    stage: PostgresStage, other: PostgresStore
+) -> None:
+    """The end reads that no job comes after; then one is put; then it would write."""
+    before = stage.put(0, name="before")
+    claim = stage.start_one()
+    put: list[JobId] = []
+    serving = stage.store._serving
+    real = serving._end
+
+    class Interfering(type(serving)):  # type: ignore[misc]
+        def _end(self, *args: object) -> None:
+            real(*args)  # type: ignore[arg-type]
+            if not put:
+                put.append(other.put([draft(after(before))])[0].id)
+
+    serving.__class__ = Interfering
+    assert stage.end(claim) is Verdict.ACCEPTED
+    assert stage.states(put[0]) == ["ready"]
+
+
+@pytest.mark.parametrize("named", [{}, {"name": "n"}], ids=["plain", "named"])
+def test_of_a_cancel_and_a_claim_at_once_one_comes_true(
+    stage: PostgresStage, other: PostgresStore, named: dict
+) -> None:
+    for _ in range(10):
+        job_id = stage.put(0, **named)
+        stage.fire()
+        other.join("o")
+        claims: list[Claim] = []
+
+        def claim_one(into: list[Claim] = claims) -> None:
+            into.extend(other.claim("o", tasks=TASKS, count=1)[0])
+
+        claiming = threading.Thread(target=claim_one)
+        claiming.start()
+        result = stage.store.cancel(job_id)
+        claiming.join()
+        assert bool(claims) == (result is CancelResult.RUNNING)
+        for claim in claims:
+            other.finish([end_of(claim)])
+            claims.clear()
+
+
+def test_many_nodes_claim_each_run_once(stage: PostgresStage) -> None:
+    stage.store.put([draft(0) for _ in range(300)])
+    stage.store.put([draft(0, name=f"n{n}") for n in range(60)])
+    stage.fire()
+    claimed: list[str] = []
+    verdicts: list[Verdict] = []
+
+    def work(name: str) -> None:
+        with contextlib.closing(stage.node()) as node:
+            node.join(name)
+            while claims := node.claim(name, tasks=TASKS, count=7)[0]:
+                claimed.extend(claim.run.id for claim in claims)
+                verdicts.extend(node.finish([end_of(claim) for claim in claims])[0])
+
+    threads = [threading.Thread(target=work, args=(f"w{n}",)) for n in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(claimed) == len(set(claimed)) == 360
+    assert set(verdicts) == {Verdict.ACCEPTED}
+    assert {run.state for run in stage.runs()} == {RunState.SUCCEEDED}
+
+
+def test_a_name_that_two_nodes_put_at_once_is_one_job(stage: PostgresStage) -> None:
+    found: list[JobId] = []
+    nodes = [stage.node() for _ in range(4)]
+
+    def put(node: PostgresStore, name: str) -> None:
+        found.append(node.put([draft(every(60), name=name)])[0].id)
+
+    for round_ in range(5):
+        found.clear()
+        threads = [
+            threading.Thread(target=put, args=(node, f"n{round_}")) for node in nodes
+        ]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert len(found) == 4
+        assert len(set(found)) == 1
+    for node in nodes:
+        node.close()
+
+
+# -- who owns what ----------------------------------------------------------------------------
+
+
+def test_nodes_share_the_shards(stage: PostgresStage, other: PostgresStore) -> None:
+    other.recover()
+    stage.store.tend()  # it hands over what is beyond its share
+    other.tend()
+    shares = [len(node._members.leases) for node in (stage.store, other)]
+    assert shares == [SHARDS // 2] * 2
+    owners = stage.sql("SELECT owner_inc FROM timingwheel_shard")
+    assert len({inc for (inc,) in owners}) == 2
+
+
+def test_a_node_that_stops_hands_over_at_once(
+    stage: PostgresStage, other: PostgresStore
+) -> None:
+    stage.store.close()
+    other.recover()
+    assert len(other._members.leases) == SHARDS
+    stage.is_open = False
+
+
+def test_a_node_that_has_lost_its_shards_fires_nothing_of_them(
+    stage: PostgresStage, other: PostgresStore
+) -> None:
+    jobs = [stage.put(every(10)) for _ in range(8)] + [stage.put(10) for _ in range(8)]
+    stage.let_die(stage.store)
+    other.recover()  # takes over all, and a whole cycle passes
+    stage.advance(10)
+    other.fire(100)
+    before = [stage.states(job) for job in jobs]
+    assert before == [["ready"]] * 16
+    stage.advance(10)
+    stage.store.fire(100)  # by the old epochs
+    assert [stage.states(job) for job in jobs] == before
+    assert [stage.skipped(job) for job in jobs] == [[]] * 16
+
+
+def test_a_node_whose_lease_is_past_comes_back_as_another(
+    stage: PostgresStage, other: PostgresStore
+) -> None:
+    """oban-bg/oban#1488: the leader renewed a row by its name after it had lost it."""
+    job_id = stage.put(0, retry=NO_RETRY)
+    claim = stage.start_one()
+    former = stage.store._members.inc
+    stage.let_die(stage.store)
+    other.recover()
+    assert stage.states(job_id) == ["ready"]
+    stage.store.tend()
+    assert stage.store._members.inc > former
+    assert stage.end(claim) is Verdict.LEASE_LOST
+    with pytest.raises(ArgumentError, match="join"):
+        stage.claim()
+    epochs = stage.sql("SELECT owner_inc FROM timingwheel_shard")
+    assert former not in {inc for (inc,) in epochs}
+
+
+def test_workers_of_one_name_are_several(
+    stage: PostgresStage, other: PostgresStore
+) -> None:
+    """oban-bg/oban-py#32: three leaders on one host. Here the later takes the name."""
+    job_id = stage.put(0)
+    claim = stage.start_one()
+    other.join(WORKER)
+    stage.fire()
+    assert stage.states(job_id) == ["ready"]
+    assert stage.end(claim) is Verdict.LEASE_LOST
+    assert len(start(other, WORKER)) == 1
+
+
+def test_a_run_is_taken_from_a_worker_whose_row_was_pruned(
+    stage: PostgresStage, other: PostgresStore
+) -> None:
+    """procrastinate-org/procrastinate#1518: an orphan for ever."""
+    job_id = stage.put(0)
+    stage.start_one()
+    stage.sql("DELETE FROM timingwheel_member")
+    other.recover()
+    assert stage.states(job_id) == ["ready"]
+    assert stage.run(job_id).lost == 1
+
+
+def test_what_comes_due_while_shards_are_handed_over_is_late_and_not_missed(
+    stage: PostgresStage, other: PostgresStore
+) -> None:
+    jobs = [stage.put(every(10), misfire=misfire("skip")) for _ in range(8)]
+    other.recover()
+    stage.advance(10)
+    stage.store.close()  # and has not fired
+    stage.is_open = False
+    other.tend()
+    other.fire(100)
+    runs = [run for job in jobs for run in other.runs(RunQuery(job_id=job)).runs]
+    assert len(runs) == 8
+    assert {run.reason for run in runs} == {RunReason.SCHEDULE}
+
+
+def test_a_request_reaches_the_node_that_works(
+    stage: PostgresStage, other: PostgresStore
+) -> None:
+    job_id = stage.put(0)
+    claim = stage.start_one()
+    assert other.cancel(job_id, running="kill") is CancelResult.REQUESTED
+    assert other.requests() == []
+    stage.fire()
+    [request] = stage.store.requests()
+    assert (request.token, request.kill) == (claim.token, True)
+    stage.fire()
+    assert stage.store.requests() == []
+    assert stage.end(claim, Outcome.CANCELLED) is Verdict.ACCEPTED
+    assert stage.states(job_id) == ["cancelled"]
+
+
+def test_a_run_that_another_node_was_given_counts_as_begun(
+    stage: PostgresStage, other: PostgresStore
+) -> None:
+    job_id = stage.put(0)
+    stage.fire()
+    [claim] = stage.claim()
+    assert other.cancel(job_id) is CancelResult.RUNNING
+    assert stage.begin(claim)
+    assert stage.end(claim) is Verdict.ACCEPTED
+
+
+def test_caps_and_limits_hold_over_nodes(
+    stage: PostgresStage, other: PostgresStore
+) -> None:
+    stage.store.set_queue(Queue(name="q", limit=2))
+    stage.store.put([draft(0, queue="q")] * 5)
+    stage.store.put([draft(0, cap=Cap("c", 3))] * 9)
+    stage.fire()
+    claims: list[Claim] = []
+
+    def claim(node: PostgresStore, name: str) -> None:
+        node.join(name)
+        claims.extend(node.claim(name, tasks=TASKS, count=20)[0])
+
+    threads = [
+        threading.Thread(target=claim, args=(node, name))
+        for name, node in (("a", stage.store), ("b", other))
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    queues = [claim.run.queue for claim in claims]
+    assert (queues.count("q"), queues.count("default")) == (2, 3)
+
+
+# -- the tables -------------------------------------------------------------------------------
+
+
+def test_nodes_that_start_at_once_make_one_store(postgres: Postgres) -> None:
+    where = postgres.new_schema()
+    found: list[object] = []
+
+    def open_one() -> None:
+        with contextlib.closing(PostgresStore.open(where, shards=3)) as store:
+            found.append(store._owner.tag.unkeyed(1))
+
+    threads = [threading.Thread(target=open_one) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(found) == 4
+    assert len(set(found)) == 1
+
+
+def test_newer_tables_are_refused(postgres: Postgres) -> None:
+    where = postgres.new_schema()
+    PostgresStore.open(where).close()
+    with psycopg.connect(where) as connection:
+        connection.execute("UPDATE timingwheel_meta SET version = 99")
+    with pytest.raises(SchemaError, match="schema 99"):
+        PostgresStore.open(where)
+
+
+def test_the_database_clock_is_the_stores(postgres: Postgres) -> None:
+    where = postgres.new_schema()
+    with (
+        contextlib.closing(PostgresStore.open(where)) as store,
+        psycopg.connect(where) as connection,
+    ):
+        row = connection.execute("SELECT extract(epoch FROM clock_timestamp())")
+        [seconds] = row.fetchone() or [0]
+        assert abs(store.now().wall_ns / SECOND - float(seconds)) < 60
+
+
+def test_what_belongs_to_a_job_has_its_shard_in_front_of_the_key() -> None:
+    tables = re.findall(
+        r"CREATE TABLE timingwheel_(\w+) \((.*?)\n\);", _all_sql(), re.DOTALL
+    )
+    assert len(tables) > 10
+    named = {"meta", "member", "queue", "cap", "calendar"}
+    for name, body in tables:
+        if name in named:
+            continue
+        key = re.search(r"PRIMARY KEY \((\w+)", body)
+        first = key.group(1) if key else body.split()[0]
+        assert first == "shard", name
+
+
+def _all_sql() -> str:
+    return "\n".join(schema.MIGRATIONS)

@@ -1,0 +1,163 @@
+"""Connections to the database: lent to one thread at a time, each statement by itself.
+
+Nothing here holds a transaction open between two messages, so it works behind a pooler
+that gives the connection to another after each transaction.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, Final
+
+import psycopg
+from psycopg.adapt import Dumper
+
+from timingwheel.errors import EngineClosedError
+
+_HEX: Final = "\\\\x"
+_CLOSED: Final = "the store is closed"
+Statement = tuple[str, Sequence[object]]
+"""SQL and its parameters."""
+Rows = list[tuple[Any, ...]]
+
+
+class Ints(list[int | None]):
+    """A bigint[]; always of that type, so that one prepared statement serves."""
+
+
+class Texts(list[str | None]):
+    """A text[]."""
+
+
+class Blobs(list[bytes]):
+    """A bytea[]."""
+
+
+class Bools(list[bool]):
+    """A boolean[]."""
+
+
+class _IntsDumper(Dumper):
+    oid = 1016
+
+    def dump(self, obj: Ints) -> bytes:
+        items = ["NULL" if item is None else str(item) for item in obj]
+        return f"{{{','.join(items)}}}".encode()
+
+
+class _TextsDumper(Dumper):
+    oid = 1009
+
+    def dump(self, obj: Texts) -> bytes:
+        return f"{{{','.join(map(_quoted, obj))}}}".encode()
+
+
+class _BlobsDumper(Dumper):
+    oid = 1001
+
+    def dump(self, obj: Blobs) -> bytes:
+        items = [f'"{_HEX}{item.hex()}"' for item in obj]
+        return f"{{{','.join(items)}}}".encode()
+
+
+class _BoolsDumper(Dumper):
+    oid = 1000
+
+    def dump(self, obj: Bools) -> bytes:
+        return f"{{{','.join('t' if item else 'f' for item in obj)}}}".encode()
+
+
+def _quoted(item: str | None) -> str:
+    if item is None:
+        return "NULL"
+    escaped = item.replace("\\", "\\\\").replace('"', '\\"')
+    return f'"{escaped}"'
+
+
+class Connections:
+    """Connections to one database, opened when they are needed.
+
+    Invariant: a connection is lent to one thread, or idle, or closed.
+
+    Args:
+        where: what psycopg takes: a URL, or words.
+    """
+
+    def __init__(self, where: str) -> None:
+        self._where = where
+        self._lock = threading.Lock()
+        self._idle: list[psycopg.Connection[tuple[Any, ...]]] = []
+        self._is_closed = False
+
+    @contextlib.contextmanager
+    def lent(self) -> Iterator[psycopg.Connection[tuple[Any, ...]]]:
+        """Lend a connection; one that broke is not lent again."""
+        with self._lock:
+            if self._is_closed:
+                raise EngineClosedError(_CLOSED)
+            connection = self._idle.pop() if self._idle else None
+        if connection is None:
+            connection = self._open()
+        try:
+            yield connection
+        finally:
+            is_broken = connection.closed
+            with self._lock:
+                is_kept = not (is_broken or self._is_closed)
+                if is_kept:
+                    self._idle.append(connection)
+            if not is_kept:
+                connection.close()
+
+    def rows(self, sql: str, values: Sequence[object] = ()) -> Rows:
+        """Run one statement and return its rows."""
+        return self.all([(sql, values)])[0]
+
+    def named_rows(self, sql: str, values: Mapping[str, object]) -> Rows:
+        """Run one statement whose parameters have names."""
+        with self.lent() as connection:
+            return _rows(connection.execute(sql.encode(), values))
+
+    def all(self, statements: Sequence[Statement]) -> list[Rows]:
+        """Run statements in one message and return the rows of each.
+
+        Each sees what is committed when it begins; they are one transaction.
+        """
+        with self.lent() as connection:
+            if len(statements) == 1:
+                return [_rows(connection.execute(*_encoded(statements[0])))]
+            with connection.pipeline():
+                cursors = [connection.execute(*_encoded(one)) for one in statements]
+            return [_rows(cursor) for cursor in cursors]
+
+    def close(self) -> None:
+        """Close all; one that is lent closes when it comes back. Idempotent."""
+        with self._lock:
+            self._is_closed = True
+            idle, self._idle = self._idle, []
+        for connection in idle:
+            connection.close()
+
+    def _open(self) -> psycopg.Connection[tuple[Any, ...]]:
+        connection = psycopg.connect(self._where, autocommit=True)
+        for kind, dumper in _DUMPERS:
+            connection.adapters.register_dumper(kind, dumper)
+        return connection
+
+
+_DUMPERS: Final = (
+    (Ints, _IntsDumper),
+    (Texts, _TextsDumper),
+    (Blobs, _BlobsDumper),
+    (Bools, _BoolsDumper),
+)
+
+
+def _encoded(statement: Statement) -> tuple[bytes, Sequence[object]]:
+    return statement[0].encode(), statement[1]
+
+
+def _rows(cursor: psycopg.Cursor[tuple[Any, ...]]) -> Rows:
+    return cursor.fetchall() if cursor.description is not None else []

@@ -1,0 +1,334 @@
+"""Questions about jobs and runs, live and ended, as SQL; pages with cursors.
+
+Runs go by (nominal_ns, job id, n) and jobs by (live, created_ns, job id), greatest first;
+a cursor names the last row of its page, so whatever changes between two pages, nothing
+that stays where it is falls between them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from heapq import merge
+from typing import Any, Final
+
+import msgspec
+
+from timingwheel.errors import ArgumentError
+from timingwheel.jobs.model import (
+    Attempt,
+    Job,
+    JobId,
+    JobState,
+    Run,
+    RunId,
+    SkipRange,
+    SkipReason,
+)
+from timingwheel.jobs.storage import Storage
+from timingwheel.jobs.store import JobPage, JobQuery, RunPage, RunQuery
+from timingwheel.stores.history_entries import (
+    decode_attempt,
+    decode_run,
+    plain_attempt,
+    plain_job,
+    searched,
+)
+from timingwheel.stores.history_queries import (
+    LIMIT_MAX,
+    job_order,
+    parse_job_cursor,
+    parse_run_cursor,
+    run_cursor,
+)
+from timingwheel.stores.identity import require_run_id
+from timingwheel.stores.postgres.connections import Connections, Texts
+from timingwheel.stores.postgres.rows import (
+    LIVE_COLUMNS,
+    decode_job,
+    live_row,
+    shard_of,
+)
+
+_SHOWN: Final = f"{LIVE_COLUMNS}, r.live"
+_RUN: Final = f"""
+SELECT {_SHOWN} FROM timingwheel_run r
+WHERE r.shard = %s AND r.job_id = %s AND r.nominal_ns = %s AND r.n = %s
+"""
+_JOB: Final = "SELECT body FROM timingwheel_job WHERE shard = %s AND id = %s"
+_PLAIN: Final = f"""
+SELECT {_SHOWN} FROM timingwheel_run r WHERE r.shard = %s AND r.job_id = %s AND r.plain
+"""
+_NAMED: Final = """
+SELECT j.body FROM timingwheel_name t, timingwheel_job j
+WHERE t.shard = %s AND t.name = %s AND j.shard = %s AND j.id = t.job_id AND j.live
+"""
+_ID_OF_NAME: Final = (
+    "SELECT job_id FROM timingwheel_name WHERE shard = %s AND name = %s"
+)
+_ATTEMPTS: Final = """
+SELECT body FROM timingwheel_attempt
+WHERE shard = %s AND job_id = %s AND nominal_ns = %s AND n = %s ORDER BY number
+"""
+_SKIPS: Final = """
+SELECT reason, first_ns, last_ns, count FROM timingwheel_skips
+WHERE shard = %s AND job_id = %s AND last_ns >= %s ORDER BY first_ns
+"""
+_PLANNED: Final = """
+SELECT nominal_ns, n FROM timingwheel_run WHERE shard = %s AND job_id = %s
+ORDER BY nominal_ns, n
+"""
+_BY_TASK: Final = """
+SELECT id FROM timingwheel_job WHERE live AND task = %s
+UNION SELECT job_id FROM timingwheel_run WHERE live AND plain AND task = %s
+"""
+_FOLLOWERS: Final = """
+SELECT j.body FROM timingwheel_job j WHERE j.live AND EXISTS (
+    SELECT 1 FROM timingwheel_dependency d WHERE d.job_id = j.id
+) ORDER BY j.id LIMIT %s
+"""
+_STORAGE: Final = """
+SELECT (SELECT count(*) FROM timingwheel_run WHERE live AND wake_ns IS NOT NULL)
+    + (SELECT count(*) FROM timingwheel_job WHERE wake_ns IS NOT NULL),
+    current_database()
+"""
+_CURSOR_FIX: Final = "pass the one of the page before"
+
+
+class Listing:
+    """Answers questions about a store.
+
+    Args:
+        connections: to its database.
+        shards: how many it has.
+    """
+
+    def __init__(self, connections: Connections, shards: int) -> None:
+        self._connections = connections
+        self._shards = shards
+
+    # -- one thing ----------------------------------------------------------------------
+
+    def job(self, job_id: JobId) -> Job | None:
+        """Return a job that is live or still kept."""
+        key = self._key(job_id)
+        found, plain = self._connections.all([(_JOB, key), (_PLAIN, key)])
+        if found:
+            return decode_job(found[0][0])
+        return _plain_job(plain[0]) if plain else None
+
+    def named(self, name: str) -> Job | None:
+        """Return the live job of a name."""
+        key = self._key(name)
+        found = self._connections.rows(_ID_OF_NAME, key)
+        if not found:
+            return None
+        shard = shard_of(found[0][0], self._shards)
+        rows = self._connections.rows(_NAMED, [*key, shard])
+        return decode_job(rows[0][0]) if rows else None
+
+    def run(self, run_id: RunId) -> Run | None:
+        """Return a run that is kept."""
+        rows = self._connections.rows(_RUN, self._run_key(run_id))
+        return _run(rows[0]) if rows else None
+
+    def attempts(self, run_id: RunId) -> list[Attempt]:
+        """Return the attempts of a run, the one that goes on last."""
+        key = self._run_key(run_id)
+        ended, runs = self._connections.all([(_ATTEMPTS, key), (_RUN, key)])
+        found = [decode_attempt(body) for (body,) in ended]
+        if not runs:
+            return found
+        *row, is_live = runs[0]
+        if is_live:
+            live = live_row(tuple(row)).live
+            numbers = {attempt.number for attempt in found}
+            if live.token and live.run.attempts not in numbers:
+                found.append(_going_on(run_id, live.run, live.token, live.worker))
+        elif row[4]:
+            value = decode_run(row[-1])
+            found.append(value.attempt or plain_attempt(value.run))
+        return found
+
+    def skips(self, job_id: JobId, since_ns: int) -> list[SkipRange]:
+        """Return what did not run and why, oldest first."""
+        rows = self._connections.rows(_SKIPS, [*self._key(job_id), since_ns])
+        return [
+            SkipRange(job_id, SkipReason(reason), first_ns, last_ns, count)
+            for reason, first_ns, last_ns, count in rows
+        ]
+
+    def planned(self, job_id: JobId) -> list[tuple[int, int]]:
+        """Return (nominal_ns, n) of every run of a job that is kept."""
+        rows = self._connections.rows(_PLANNED, self._key(job_id))
+        return [(nominal_ns, n) for nominal_ns, n in rows]
+
+    def of_task(self, task: str) -> list[JobId]:
+        """Return the live jobs of a task."""
+        name = searched(task)
+        return [JobId(row[0]) for row in self._connections.rows(_BY_TASK, [name, name])]
+
+    def followers(self, limit: int) -> list[Job]:
+        """Return live jobs that run after others, at most so many, by id."""
+        rows = self._connections.rows(_FOLLOWERS, [limit])
+        return [decode_job(body) for (body,) in rows]
+
+    def storage(self) -> Storage:
+        """Return how the store stands."""
+        timers, database = self._connections.rows(_STORAGE)[0]
+        return Storage(
+            path=f"PostgreSQL database {database}",
+            timers=timers,
+            wheels=(),
+            history_lsn=0,
+            log=None,
+        )
+
+    # -- pages --------------------------------------------------------------------------
+
+    def runs(self, query: RunQuery) -> RunPage:
+        """Return a page of runs, live and finished, newest nominal time first."""
+        wanted = _Wanted("r")
+        if query.job_id is not None:
+            wanted.add("r.shard = %s", shard_of(query.job_id, self._shards))
+            wanted.add("r.job_id = %s", searched(query.job_id))
+        if query.states is not None:
+            wanted.add("r.state = ANY(%s)", Texts(sorted(map(str, query.states))))
+        wanted.equal("task", query.task)
+        wanted.equal("queue", query.queue)
+        wanted.tags(query.tags)
+        if query.discarded is not None:
+            wanted.add("r.discarded = %s", query.discarded)
+        if query.since_ns is not None:
+            wanted.add("r.nominal_ns >= %s", query.since_ns)
+        if query.until_ns is not None:
+            wanted.add("r.nominal_ns < %s", query.until_ns)
+        if query.cursor is not None:
+            place = parse_run_cursor(query.cursor)
+            wanted.add("(r.nominal_ns, r.job_id, r.n) < (%s, %s, %s)", *place)
+        order = "r.nominal_ns DESC, r.job_id DESC, r.n DESC"
+        sql, values = wanted.page(_SHOWN, "timingwheel_run r", order, limit=query.limit)
+        rows = self._connections.rows(sql, values)
+        runs = [_run(row) for row in rows[: query.limit]]
+        more = len(rows) > query.limit
+        return RunPage(runs, run_cursor(runs[-1]) if more else None)
+
+    def jobs(self, query: JobQuery) -> JobPage:
+        """Return a page of jobs, live ones first."""
+        jobs, plain = _Wanted("j"), _Wanted("r")
+        jobs.equal("state", None if query.state is None else query.state.value)
+        for wanted in (jobs, plain):
+            wanted.equal("task", query.task)
+            wanted.equal("queue", query.queue)
+        jobs.equal("name", query.name)
+        if query.search is not None:
+            # By the letters A to Z alone, whatever the database's collation.
+            term = 'position(lower(%s COLLATE "C") IN lower(j.name COLLATE "C")) > 0'
+            jobs.add(term, searched(query.search))
+        jobs.tags(query.tags)
+        if query.cursor is not None:
+            place = _parse_job_cursor(query.cursor)
+            jobs.add("(j.live, j.created_ns, j.id) < (%s, %s, %s)", *place)
+            plain.add("(r.live, r.created_ns, r.job_id) < (%s, %s, %s)", *place)
+        plain.add("r.plain")
+        if query.state is not None:
+            plain.add("r.live = %s", query.state is JobState.ACTIVE)
+        columns = {"j": "j.live DESC, j.created_ns DESC, j.id DESC"}
+        sql, values = jobs.page(
+            "j.body, j.live", "timingwheel_job j", columns["j"], limit=query.limit
+        )
+        rows = self._connections.rows(sql, values)
+        found = [(is_live, decode_job(body)) for body, is_live in rows]
+        can_be_plain = query.name is None and query.search is None and not query.tags
+        if can_be_plain and query.state in (None, JobState.ACTIVE, JobState.DONE):
+            order = "r.live DESC, r.created_ns DESC, r.job_id DESC"
+            sql, values = plain.page(
+                _SHOWN, "timingwheel_run r", order, limit=query.limit
+            )
+            rows = self._connections.rows(sql, values)
+            others = [(row[-1], _plain_job(row)) for row in rows]
+            found = list(merge(found, others, key=_job_place, reverse=True))
+        page = [job for _, job in found[: query.limit]]
+        if len(found) <= query.limit:
+            return JobPage(page, None)
+        is_live, last = found[query.limit - 1]
+        phase = "live" if is_live else "over"
+        return JobPage(page, f"{phase}:{last.created_ns}@{last.id}")
+
+    def _key(self, text: str) -> list[object]:
+        clean = searched(text)
+        return [shard_of(clean, self._shards), clean]
+
+    def _run_key(self, run_id: RunId) -> list[object]:
+        job_id, nominal_ns, n = require_run_id(run_id)
+        return [*self._key(job_id), nominal_ns, n]
+
+
+class _Wanted:
+    """The conditions of a WHERE, with their values in the same order."""
+
+    def __init__(self, table: str) -> None:
+        self._table = table
+        self._terms: list[str] = []
+        self._values: list[object] = []
+
+    def page(
+        self, columns: str, source: str, order: str, *, limit: int
+    ) -> tuple[str, list[object]]:
+        """Return the question for a page, and one more row: is there another?"""
+        if not 1 <= limit <= LIMIT_MAX:
+            raise ArgumentError("limit", limit, f"pass 1 to {LIMIT_MAX}")
+        where = " AND ".join(self._terms) or "true"
+        sql = f"SELECT {columns} FROM {source} WHERE {where} ORDER BY {order} LIMIT %s"
+        return sql, [*self._values, limit + 1]
+
+    def add(self, term: str, *values: object) -> None:
+        self._terms.append(term)
+        self._values += values
+
+    def equal(self, column: str, value: str | None) -> None:
+        if value is not None:
+            self.add(f"{self._table}.{column} = %s", searched(value))
+
+    def tags(self, tags: Mapping[str, str] | None) -> None:
+        if tags:
+            clean = {searched(name): searched(value) for name, value in tags.items()}
+            text = msgspec.json.encode(clean).decode()
+            self.add(f"{self._table}.tags @> %s::jsonb", text)
+
+
+def _run(row: tuple[Any, ...]) -> Run:
+    *columns, is_live = row
+    if is_live:
+        return live_row(tuple(columns)).live.run
+    return decode_run(columns[-1]).run
+
+
+def _plain_job(row: tuple[Any, ...]) -> Job:
+    *columns, is_live = row
+    if is_live:
+        job = live_row(tuple(columns)).job
+        assert job is not None, "it is plain"
+        return job
+    return plain_job(decode_run(columns[-1]))
+
+
+def _going_on(run_id: RunId, run: Run, token: int, worker: str) -> Attempt:
+    return Attempt(
+        run_id=run_id,
+        number=run.attempts,
+        worker=worker,
+        token=token,
+        started_ns=run.started_ns or 0,
+    )
+
+
+def _job_place(found: tuple[bool, Job]) -> tuple[bool, tuple[int, str]]:
+    return found[0], job_order(found[1])
+
+
+def _parse_job_cursor(cursor: str) -> tuple[bool, int, str]:
+    phase, colon, rest = cursor.partition(":")
+    if not colon or phase not in ("live", "over"):
+        raise ArgumentError("cursor", cursor, _CURSOR_FIX)
+    created_ns, job_id = parse_job_cursor(rest)
+    return phase == "live", created_ns, job_id

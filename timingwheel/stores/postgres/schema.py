@@ -1,0 +1,267 @@
+"""The tables of a job store on PostgreSQL, and how they came to be as they are.
+
+    timingwheel_meta        one row: schema version, the store's uuid, how many shards, and
+                            the steps of the wall clock
+    timingwheel_job         jobs, live and ended. `version` grows with each change of the
+                            job, of the set of its live runs, or of the jobs after it
+    timingwheel_run         runs, live and ended, each with a `version` of its own. A plain
+                            one stands for its job, too, which has no row
+    timingwheel_attempt     attempts that have ended
+    timingwheel_skips       occurrences that did not run
+    timingwheel_dependency  which job comes after which
+    timingwheel_name        the live job of a name
+    timingwheel_shard       who fires the jobs of a shard; `epoch` grows with each owner
+    timingwheel_member      nodes and workers that live. `inc` is never given again
+    timingwheel_queue, _cap, _calendar      what is named
+
+All that belongs to a job has its shard in front of its key, so the tables can be spread
+over machines. Bodies are the MessagePack of structs of the jobs layer; columns beside
+them are what SQL searches for, or changes by itself: of a live run these win over what
+the body says (see rows.py).
+
+Time is `timingwheel_now()`, everywhere and nowhere else, so a test can set it.
+"""
+
+from __future__ import annotations
+
+import uuid
+from typing import Final
+
+from psycopg import Connection, errors
+
+from timingwheel.errors import TimingWheelError
+
+SHARDS: Final = 256
+"""Of a new store. It never changes; enough for 1 to 64 nodes."""
+_META: Final = "SELECT version FROM timingwheel_meta FOR UPDATE"
+_FIRST_META: Final = (
+    "INSERT INTO timingwheel_meta (id, version, store, shards) VALUES (1, 1, %s, %s)"
+)
+_FIRST_SHARDS: Final = (
+    "INSERT INTO timingwheel_shard SELECT s, NULL, 0 FROM generate_series(0, %s) s"
+)
+
+_SCHEMA_1: Final = """
+CREATE TABLE timingwheel_meta (
+    id int PRIMARY KEY CHECK (id = 1),
+    version int NOT NULL,
+    store uuid NOT NULL,
+    shards int NOT NULL,
+    steps_ns bigint NOT NULL DEFAULT 0,
+    calendars bigint NOT NULL DEFAULT 0
+);
+CREATE FUNCTION timingwheel_now() RETURNS bigint LANGUAGE sql STABLE AS $$
+    SELECT (extract(epoch FROM statement_timestamp()) * 1000000000)::bigint
+$$;
+CREATE FUNCTION timingwheel_elapsed() RETURNS bigint LANGUAGE sql STABLE AS $$
+    SELECT timingwheel_now() - steps_ns FROM timingwheel_meta
+$$;
+CREATE SEQUENCE timingwheel_number INCREMENT BY 1024 START WITH 1024;
+CREATE SEQUENCE timingwheel_token;
+
+CREATE TABLE timingwheel_job (
+    shard int NOT NULL,
+    id text COLLATE "C" NOT NULL,
+    version bigint NOT NULL DEFAULT 1,
+    live boolean NOT NULL,
+    state text NOT NULL,
+    task text NOT NULL,
+    queue text NOT NULL,
+    name text,
+    created_ns bigint NOT NULL,
+    ended_ns bigint,
+    recurring boolean NOT NULL,
+    tags jsonb,
+    calendar text,
+    wake_ns bigint,
+    wake_base int NOT NULL,
+    body bytea NOT NULL,
+    PRIMARY KEY (shard, id)
+);
+CREATE INDEX timingwheel_job_wake ON timingwheel_job (shard, wake_base, wake_ns)
+    WHERE wake_ns IS NOT NULL;
+CREATE INDEX timingwheel_job_page ON timingwheel_job (live, created_ns, id);
+CREATE INDEX timingwheel_job_task ON timingwheel_job (task) WHERE live;
+CREATE INDEX timingwheel_job_name ON timingwheel_job (name) WHERE name IS NOT NULL;
+CREATE INDEX timingwheel_job_end ON timingwheel_job (ended_ns) WHERE NOT live;
+
+CREATE TABLE timingwheel_run (
+    shard int NOT NULL,
+    job_id text COLLATE "C" NOT NULL,
+    nominal_ns bigint NOT NULL,
+    n bigint NOT NULL,
+    version bigint NOT NULL DEFAULT 1,
+    live boolean NOT NULL,
+    plain boolean NOT NULL,
+    state text NOT NULL,
+    held boolean NOT NULL,
+    task text NOT NULL,
+    queue text NOT NULL,
+    rank bigint NOT NULL,
+    seq bigint NOT NULL,
+    due_ns bigint NOT NULL,
+    expires_ns bigint,
+    wake_ns bigint,
+    wake_base int NOT NULL,
+    cap text,
+    alone boolean NOT NULL,
+    once boolean NOT NULL,
+    attempts int NOT NULL,
+    started_ns bigint,
+    token bigint NOT NULL,
+    worker text NOT NULL,
+    inc bigint NOT NULL,
+    caps text[],
+    asked int NOT NULL DEFAULT 0,
+    created_ns bigint NOT NULL,
+    ended_ns bigint,
+    discarded boolean NOT NULL,
+    tags jsonb,
+    body bytea NOT NULL,
+    PRIMARY KEY (shard, job_id, nominal_ns, n)
+);
+CREATE INDEX timingwheel_run_live ON timingwheel_run (shard, job_id) WHERE live;
+CREATE INDEX timingwheel_run_wake ON timingwheel_run (shard, wake_base, wake_ns)
+    WHERE wake_ns IS NOT NULL AND live;
+CREATE INDEX timingwheel_run_ready ON timingwheel_run (rank, seq)
+    WHERE state = 'ready' AND NOT held;
+CREATE INDEX timingwheel_run_running ON timingwheel_run (inc, token)
+    WHERE state = 'running';
+CREATE INDEX timingwheel_run_page ON timingwheel_run (nominal_ns, job_id, n);
+CREATE INDEX timingwheel_run_dead ON timingwheel_run (nominal_ns, job_id, n)
+    WHERE state IN ('failed', 'lost');
+CREATE INDEX timingwheel_run_plain ON timingwheel_run (live, created_ns, job_id)
+    WHERE plain;
+CREATE INDEX timingwheel_run_end ON timingwheel_run (ended_ns) WHERE NOT live;
+
+CREATE TABLE timingwheel_attempt (
+    shard int NOT NULL,
+    job_id text COLLATE "C" NOT NULL,
+    nominal_ns bigint NOT NULL,
+    n bigint NOT NULL,
+    number int NOT NULL,
+    body bytea NOT NULL,
+    PRIMARY KEY (shard, job_id, nominal_ns, n, number)
+);
+CREATE TABLE timingwheel_skips (
+    shard int NOT NULL,
+    job_id text COLLATE "C" NOT NULL,
+    first_ns bigint NOT NULL,
+    reason text NOT NULL,
+    last_ns bigint NOT NULL,
+    count bigint NOT NULL,
+    PRIMARY KEY (shard, job_id, first_ns, reason, last_ns)
+);
+CREATE INDEX timingwheel_skips_last ON timingwheel_skips (last_ns);
+CREATE TABLE timingwheel_dependency (
+    shard int NOT NULL,
+    before_id text COLLATE "C" NOT NULL,
+    job_id text COLLATE "C" NOT NULL,
+    PRIMARY KEY (shard, before_id, job_id)
+);
+CREATE INDEX timingwheel_dependency_job ON timingwheel_dependency (job_id);
+CREATE TABLE timingwheel_name (
+    shard int NOT NULL,
+    name text COLLATE "C" NOT NULL,
+    job_id text COLLATE "C" NOT NULL,
+    PRIMARY KEY (shard, name)
+);
+CREATE TABLE timingwheel_shard (
+    shard int PRIMARY KEY,
+    owner_inc bigint,
+    epoch bigint NOT NULL
+);
+CREATE TABLE timingwheel_member (
+    name text COLLATE "C" PRIMARY KEY,
+    inc bigint NOT NULL UNIQUE,
+    is_node boolean NOT NULL,
+    ttl_ns bigint NOT NULL,
+    until_ns bigint NOT NULL
+);
+CREATE SEQUENCE timingwheel_inc;
+CREATE TABLE timingwheel_queue (
+    name text COLLATE "C" PRIMARY KEY,
+    version bigint NOT NULL,
+    next_start_ns bigint NOT NULL,
+    body bytea NOT NULL
+);
+CREATE TABLE timingwheel_cap (
+    name text COLLATE "C" PRIMARY KEY,
+    version bigint NOT NULL
+);
+CREATE TABLE timingwheel_calendar (
+    name text COLLATE "C" PRIMARY KEY,
+    body bytea NOT NULL
+);
+"""
+MIGRATIONS: Final = (_SCHEMA_1,)
+"""MIGRATIONS[v] leads from schema v to v + 1; one that is published never changes."""
+
+
+class SchemaError(TimingWheelError):
+    """The tables are not such as this version can work with; nothing was changed.
+
+    Attributes:
+        found: their version.
+    """
+
+    def __init__(self, found: int) -> None:
+        super().__init__(found)
+        self.found = found
+
+    def __str__(self) -> str:
+        return (
+            f"the job store has schema {self.found}, and this version of timingwheel "
+            f"knows {len(MIGRATIONS)}: upgrade timingwheel"
+        )
+
+
+def migrate(
+    connection: Connection[tuple[object, ...]], *, shards: int
+) -> tuple[uuid.UUID, int]:
+    """Bring the tables to the newest schema, made anew if there are none.
+
+    Several nodes may do so at once: one works, the others find it done.
+
+    Args:
+        connection: in autocommit mode.
+        shards: of a new store.
+
+    Returns:
+        The store's uuid, and how many shards it has.
+
+    Raises:
+        SchemaError: they are newer than this version.
+    """
+    try:
+        _migrate(connection, shards)
+    except (errors.DuplicateTable, errors.UniqueViolation):
+        _migrate(connection, shards)  # another node was quicker, and is done
+    row = connection.execute("SELECT store, shards FROM timingwheel_meta").fetchone()
+    assert row is not None
+    store, found = row
+    assert isinstance(store, uuid.UUID)
+    assert isinstance(found, int)
+    return store, found
+
+
+def _migrate(connection: Connection[tuple[object, ...]], shards: int) -> None:
+    with connection.transaction():
+        there = connection.execute("SELECT to_regclass('timingwheel_meta')").fetchone()
+        if there == (None,):
+            connection.execute(_SCHEMA_1.encode())
+            connection.execute(_FIRST_META, [uuid.uuid4(), shards])
+            connection.execute(_FIRST_SHARDS, [shards - 1])
+        # The row is locked: one node at a time.
+        row = connection.execute(_META).fetchone()
+        assert row is not None
+        found = row[0]
+        assert isinstance(found, int)
+        if found > len(MIGRATIONS):
+            raise SchemaError(found)
+        for statements in MIGRATIONS[found:]:
+            connection.execute(statements.encode())
+        if found < len(MIGRATIONS):
+            connection.execute(
+                "UPDATE timingwheel_meta SET version = %s", [len(MIGRATIONS)]
+            )

@@ -1,0 +1,393 @@
+"""What a node asks of the store: fire, finish, give back, and whose work is lost.
+
+fire    runs whose time has come become ready in one statement, with no decision; jobs
+whose next occurrence has come, pauses that end, runs that are too late and
+attempts whose worker is gone are decided, all in one step
+finish  reads the runs that have ended, decides, and writes, as one step
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from functools import partial
+from typing import Any, Final, NamedTuple
+
+import msgspec
+
+from timingwheel.engine.records import Base
+from timingwheel.engine.timeline import Now
+from timingwheel.errors import TimingWheelError
+from timingwheel.jobs.model import JobId, Outcome, Queue, RunId, run_id
+from timingwheel.jobs.store import CatchUp, Finish, Request, Verdict
+from timingwheel.stores.deciding import changing
+from timingwheel.stores.deciding.decision import Decision
+from timingwheel.stores.deciding.firing import (
+    Unserved,
+    fire_job,
+    fire_run,
+    is_due,
+    is_pause_over,
+)
+from timingwheel.stores.deciding.live import LiveRun, RunKey
+from timingwheel.stores.deciding.outcomes import end_attempt, give_back
+from timingwheel.stores.identity import require_run_id
+from timingwheel.stores.postgres.connections import Ints, Rows
+from timingwheel.stores.postgres.loading import PRESENT
+from timingwheel.stores.postgres.membership import Membership
+from timingwheel.stores.postgres.owner import Item, PostgresOwner
+from timingwheel.stores.postgres.putting import put
+from timingwheel.stores.postgres.queues import decode_queue
+from timingwheel.stores.postgres.view import Wanted
+
+replace = msgspec.structs.replace
+
+MISSED_STEP_NS: Final = 1_000_000_000
+"""A wall clock set ahead by less misses nothing: what it passed over is merely late."""
+_LOST: Final = "its worker is gone: it died, or its lease ran out"
+
+# A plain run keeps the base that says what its trigger was; others wake by the wall clock
+# when they are too late to start.
+_READY: Final = f"""
+WITH own AS MATERIALIZED (
+    SELECT s.shard FROM unnest(%s::bigint[], %s::bigint[]) AS g(shard, epoch)
+    JOIN timingwheel_shard s ON s.shard = g.shard AND s.epoch = g.epoch
+    AND s.owner_inc = %s ORDER BY s.shard FOR SHARE OF s
+),
+clock AS MATERIALIZED (
+    SELECT base, now_ns FROM (VALUES
+        ({int(Base.ELAPSED)}, timingwheel_elapsed()),
+        ({int(Base.WALL)}, timingwheel_now())
+    ) AS c(base, now_ns)
+),
+due AS MATERIALIZED (
+    SELECT d.* FROM own, clock, LATERAL (
+        SELECT r.shard, r.job_id, r.nominal_ns, r.n, r.version
+        FROM timingwheel_run r
+        WHERE r.shard = own.shard AND r.wake_base = clock.base
+        AND r.wake_ns <= clock.now_ns AND r.live
+        AND r.wake_ns IS NOT NULL AND r.state IN ('planned', 'retrying')
+        ORDER BY r.wake_ns LIMIT %s
+    ) AS d LIMIT %s
+)
+UPDATE timingwheel_run r SET state = 'ready', version = r.version + 1,
+    wake_ns = CASE WHEN r.attempts = 0 THEN r.expires_ns END,
+    wake_base = CASE WHEN r.plain THEN r.wake_base ELSE {int(Base.WALL)} END
+FROM due WHERE r.shard = due.shard AND r.job_id = due.job_id
+AND r.nominal_ns = due.nominal_ns AND r.n = due.n AND r.version = due.version
+RETURNING r.job_id
+"""
+_DUE_JOBS: Final = f"""
+SELECT d.id FROM unnest(%s::bigint[]) AS own(shard), (VALUES
+    ({int(Base.ELAPSED)}, timingwheel_elapsed()),
+    ({int(Base.WALL)}, timingwheel_now())
+) AS clock(base, now_ns), LATERAL (
+    SELECT j.id, j.wake_ns FROM timingwheel_job j
+    WHERE j.shard = own.shard AND j.wake_base = clock.base
+    AND j.wake_ns <= clock.now_ns AND j.wake_ns IS NOT NULL
+    ORDER BY j.wake_ns LIMIT %s
+) AS d ORDER BY d.wake_ns, d.id LIMIT %s
+"""
+_LATE_RUNS: Final = f"""
+SELECT r.job_id, r.nominal_ns, r.n FROM timingwheel_run r
+WHERE r.shard = ANY(%s) AND r.wake_base = {int(Base.WALL)}
+AND r.wake_ns <= timingwheel_now() AND r.wake_ns IS NOT NULL AND r.live
+AND r.state = 'ready' LIMIT %s
+"""
+# By absence, not by age, and not by a join on what may be pruned.
+_ORPHANS: Final = """
+SELECT r.job_id, r.nominal_ns, r.n, r.token FROM timingwheel_run r
+WHERE r.state = 'running' AND NOT EXISTS (
+    SELECT 1 FROM timingwheel_member m
+    WHERE m.inc = r.inc AND m.until_ns > timingwheel_elapsed()
+) AND r.shard = ANY(%s) ORDER BY r.token LIMIT %s
+"""
+_ASKED: Final = """
+SELECT r.job_id, r.nominal_ns, r.n, r.token, r.asked FROM timingwheel_run r
+WHERE r.state = 'running' AND r.asked > 0 AND r.inc = ANY(%s)
+"""
+_QUEUES: Final = "SELECT name, version, body FROM timingwheel_queue"
+_UNPAUSE: Final = """
+UPDATE timingwheel_queue SET version = version + 1, body = %s
+WHERE name = %s AND version = %s
+"""
+_HELD_BY: Final = """
+SELECT r.job_id, r.nominal_ns, r.n, r.token FROM timingwheel_run r
+WHERE r.state = 'running' AND r.inc = %s
+"""
+
+
+class Lost(NamedTuple):
+    """An attempt whose worker is gone."""
+
+    job_id: JobId
+    key: RunKey
+    token: int
+
+
+class Serving:
+    """The node's side of a store. Thread-safe.
+
+    Args:
+        owner: this process's part of it.
+        members: who lives.
+    """
+
+    def __init__(self, owner: PostgresOwner, members: Membership) -> None:
+        self._owner = owner
+        self._members = members
+        self._unserved: dict[int, Unserved] = {}
+        self._ahead_ns: int | None = None
+        self._told: set[int] = set()
+
+    # -- life ---------------------------------------------------------------------------
+
+    def recover(self) -> int:
+        """Begin to serve: what dead workers left is lost, what passed is missed."""
+        now = self._owner.loading.now()
+        self._ahead_ns = now.wall_ns - now.elapsed_ns
+        for shard in self._members.leases:
+            self._unserved[shard] = Unserved(now.wall_ns, now.elapsed_ns)
+        self._members.serve()
+        self.tend()
+        lost = self._orphans()
+        self._lose(lost)
+        return len(lost)
+
+    def tend(self) -> None:
+        """Renew what lives here, and take or hand over shards."""
+        if not self._members.tend():
+            self._members.serve()
+        self._owner.inc = self._members.inc
+        taken = self._members.balance()
+        if taken:
+            now = self._owner.loading.now()
+            missed = Unserved(now.wall_ns, now.elapsed_ns)
+            for shard, is_handed_over in taken:
+                self._unserved[shard] = Unserved(0, 0) if is_handed_over else missed
+
+    def leave(self, worker: str) -> None:
+        """Forget a worker; what it still has is lost."""
+        inc = self._members.leave(worker)
+        if inc is not None:
+            rows = self._owner.connections.rows(_HELD_BY, [inc])
+            self._lose([Lost(row[0], (row[1], row[2]), row[3]) for row in rows])
+
+    def _orphans(self) -> list[Lost]:
+        values = [Ints(self._members.leases), 100_000]
+        rows = self._owner.connections.rows(_ORPHANS, values)
+        return [Lost(row[0], (row[1], row[2]), row[3]) for row in rows]
+
+    def _lose(self, lost: Sequence[Lost]) -> None:
+        """Write down that attempts are lost, and move their runs on."""
+        items = [Item(one.job_id, partial(self._decide_lost, one)) for one in lost]
+        self._owner.steps(items, {})
+
+    def _decide_lost(self, lost: Lost, decision: Decision) -> None:
+        live = _running(decision, lost.job_id, lost.key, lost.token)
+        if live is None:
+            return
+        end = Finish(
+            run_id=live.run.id,
+            token=lost.token,
+            outcome=Outcome.LOST,
+            started_ns=live.run.started_ns or live.run.due_ns,
+            error=_LOST,
+        )
+        self._end(decision, live, end)
+
+    def _end(self, decision: Decision, live: LiveRun, end: Finish) -> None:
+        job = decision.job(live.run.job_id)
+        assert job is not None, "a live run belongs to a live job"
+        policy = live.policy or job.policy
+        draw = self._owner.rng.random()
+        end_attempt(decision, live, end, policy=policy, draw=draw)
+
+    # -- fire ---------------------------------------------------------------------------
+
+    def fire(self, limit: int) -> int:
+        """Make ready what is due: at most about `limit`. How many there were."""
+        leases = self._members.leases
+        if not leases:
+            return 0
+        shards = Ints(leases)
+        epochs = Ints(lease.epoch for lease in leases.values())
+        incs = Ints(self._members.incs())
+        ready, jobs, late, orphans, asked, queues, [present] = (
+            self._owner.connections.all(
+                [
+                    (_READY, [shards, epochs, self._members.inc, limit, limit]),
+                    (_DUE_JOBS, [shards, limit, limit]),
+                    (_LATE_RUNS, [shards, limit]),
+                    (_ORPHANS, [shards, limit]),
+                    (_ASKED, [incs]),
+                    (_QUEUES, []),
+                    (PRESENT, []),
+                ]
+            )
+        )
+        now = Now(0, present[0] - present[1], present[0])
+        self._note_step(now)
+        self._note_asked(asked)
+        woken = self._wake_queues(queues, now)
+        items = [
+            *(Item(job_id, partial(self._decide_job, job_id)) for (job_id,) in jobs),
+            *(
+                Item(row[0], partial(self._decide_run, row[0], (row[1], row[2])))
+                for row in late
+            ),
+            *(
+                Item(row[0], partial(self._decide_lost, Lost(row[0], row[1:3], row[3])))
+                for row in orphans
+            ),
+        ]
+        if items:
+            lost = self._owner.steps(items, dict(leases))
+            self._members.lose(lost)
+        return len(ready) + len(items) + woken
+
+    def _decide_job(self, job_id: JobId, decision: Decision) -> None:
+        job = decision.job(job_id)
+        if job is None:
+            return
+        if is_due(job, decision.now):
+            shard = self._owner.shard(job_id)
+            unserved = self._unserved.get(shard, Unserved(0, 0))
+            fire_job(decision, job, unserved=unserved, rng=self._owner.rng)
+        elif is_pause_over(job, decision.now):
+            changing.unhold(decision, job, CatchUp(), rng=self._owner.rng)
+
+    def _decide_run(self, job_id: JobId, key: RunKey, decision: Decision) -> None:
+        job, live = decision.job(job_id), decision.run(job_id, *key)
+        if job is not None and live is not None:
+            fire_run(decision, job, live)
+
+    def _note_step(self, now: Now) -> None:
+        """A wall clock set far ahead has passed over times that nobody could serve."""
+        ahead_ns = now.wall_ns - now.elapsed_ns
+        step_ns = 0 if self._ahead_ns is None else ahead_ns - self._ahead_ns
+        self._ahead_ns = ahead_ns
+        if step_ns >= MISSED_STEP_NS:
+            self._unserved = {
+                shard: Unserved(now.wall_ns, one.elapsed_ns)
+                for shard, one in self._unserved.items()
+            }
+        elif step_ns < 0:
+            # The same moment by the new clock: what follows it is served.
+            self._unserved = {
+                shard: Unserved(one.wall_ns + step_ns, one.elapsed_ns)
+                for shard, one in self._unserved.items()
+            }
+
+    def _note_asked(self, rows: Rows) -> None:
+        new = [row for row in rows if row[3] not in self._told]
+        self._told = {row[3] for row in rows}
+        self._owner.note_asked([_request(row) for row in new])
+
+    def _wake_queues(self, rows: Rows, now: Now) -> int:
+        """End the pauses of queues that were to end by now; return how many."""
+        woken = 0
+        for name, version, body in rows:
+            queue: Queue = decode_queue(body)
+            until_ns = None if queue.pause is None else queue.pause.until_ns
+            if until_ns is not None and until_ns <= now.wall_ns:
+                value = msgspec.msgpack.encode(replace(queue, pause=None))
+                self._owner.connections.rows(_UNPAUSE, [value, name, version])
+                woken += 1
+        return woken
+
+    # -- ends ---------------------------------------------------------------------------
+
+    def begin(self, token: int) -> bool:
+        """Note that a handler starts; False if its run was cancelled meanwhile."""
+        with self._owner.starting:
+            if token not in self._owner.claimed:
+                return False
+            self._owner.claimed[token] = True
+            return True
+
+    def give_back(self, claims: Iterable[tuple[RunId, int]]) -> None:
+        """Return runs that were claimed and never begun."""
+        items: list[Item] = []
+        for claimed, token in dict.fromkeys(claims):
+            job_id, nominal_ns, n = require_run_id(claimed)
+            key = nominal_ns, n
+            decide = partial(self._decide_return, job_id, key, token)
+            items.append(Item(job_id, decide))
+        self._owner.steps(items, {})
+
+    def _decide_return(
+        self, job_id: JobId, key: RunKey, token: int, decision: Decision
+    ) -> None:
+        live = _running(decision, job_id, key, token)
+        if live is not None:
+            give_back(decision, live)
+
+    def finish(self, ends: Sequence[Finish]) -> list[Verdict]:
+        """Take in how attempts ended."""
+        verdicts = [Verdict.LEASE_LOST] * len(ends)
+        together: list[Item] = []
+        for place, end in enumerate(ends):
+            if end.follow_ups:
+                self._owner.steps(together, {})
+                together = []
+                self._finish_with_more(end, verdicts, place)
+                continue
+            job_id, nominal_ns, n = require_run_id(end.run_id)
+            key = nominal_ns, n
+            decide = partial(self._decide_end, end, (job_id, key), verdicts, place)
+            together.append(Item(job_id, decide))
+        self._owner.steps(together, {})
+        return verdicts
+
+    def _decide_end(
+        self,
+        end: Finish,
+        run: tuple[JobId, RunKey],
+        verdicts: list[Verdict],
+        place: int,
+        decision: Decision,
+    ) -> None:
+        live = _running(decision, *run, end.token)
+        verdicts[place] = Verdict.LEASE_LOST if live is None else Verdict.ACCEPTED
+        if live is not None:
+            self._end(decision, live, end)
+
+    def _finish_with_more(
+        self, end: Finish, verdicts: list[Verdict], place: int
+    ) -> None:
+        """Take in an end and its follow-ups; one that is refused makes it an error."""
+        job_id, nominal_ns, n = require_run_id(end.run_id)
+        run = job_id, (nominal_ns, n)
+
+        def decide(decision: Decision) -> None:
+            live = _running(decision, *run, end.token)
+            if live is not None and end.outcome is Outcome.OK:
+                put(self._owner, decision, end.follow_ups)
+            self._decide_end(end, run, verdicts, place, decision)
+
+        wanted = Wanted()
+        wanted.jobs.add(job_id)
+        try:
+            self._owner.step(decide, wanted)
+        except TimingWheelError as error:
+            refused = replace(
+                end,
+                outcome=Outcome.ERROR,
+                result=None,
+                error=f"a follow-up was refused: {error}",
+                follow_ups=(),
+            )
+            alone = partial(self._decide_end, refused, run, verdicts, place)
+            self._owner.step(alone, wanted)
+
+
+def _running(
+    decision: Decision, job_id: JobId, key: RunKey, token: int
+) -> LiveRun | None:
+    """Return a run if this token is that of its present attempt."""
+    live = decision.run(job_id, *key)
+    return live if live is not None and token and live.token == token else None
+
+
+def _request(row: tuple[Any, ...]) -> Request:
+    return Request(run_id(row[0], row[1], row[2]), row[3], row[4] > 1)

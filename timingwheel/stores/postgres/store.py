@@ -1,0 +1,608 @@
+"""The JobStore on PostgreSQL: any number of processes, one truth.
+
+    jobs and runs   rows; what has ended stays in them until it is old enough
+    decisions       by the functions of stores/deciding/, as in every store, over what was
+                    read; written in one statement, if it is unchanged
+    nodes           members with leases; each fires the jobs of its shards (membership.py)
+    time            the database's clock alone decides what is due and who lives
+
+There is no transaction of more than one message, no advisory lock and no session state:
+it works behind a pooler, and nothing waits for a client that has gone to sleep.
+"""
+
+from __future__ import annotations
+
+import random
+import threading
+import uuid
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial
+from typing import Final, Self
+
+import msgspec
+
+from timingwheel.clock import WAIT_MAX_NS, Clock, SystemClock
+from timingwheel.jobs.calendars import NamedCalendar
+from timingwheel.jobs.errors import UnknownRunError
+from timingwheel.jobs.model import (
+    Attempt,
+    Draft,
+    Job,
+    JobId,
+    JobState,
+    Pause,
+    Queue,
+    Run,
+    RunId,
+    RunState,
+    SkipRange,
+)
+from timingwheel.jobs.storage import Storage
+from timingwheel.jobs.store import (
+    CancelResult,
+    CatchUp,
+    Change,
+    Claim,
+    Finish,
+    IfExists,
+    Instant,
+    JobPage,
+    JobQuery,
+    JobRef,
+    Load,
+    NewRun,
+    Request,
+    Resumption,
+    RunPage,
+    RunQuery,
+    Ticket,
+    Verdict,
+)
+from timingwheel.jobs.store import Running as RunningRule
+from timingwheel.stores.deciding import changing, dead_letters
+from timingwheel.stores.deciding.decision import Decision
+from timingwheel.stores.deciding.live import LiveRun
+from timingwheel.stores.history_retention import Retention
+from timingwheel.stores.identity import StoreTag, require_run_id
+from timingwheel.stores.postgres.claiming import Claiming
+from timingwheel.stores.postgres.connections import Connections
+from timingwheel.stores.postgres.forecast import load_ahead
+from timingwheel.stores.postgres.listing import Listing
+from timingwheel.stores.postgres.loading import Loading
+from timingwheel.stores.postgres.membership import Membership
+from timingwheel.stores.postgres.owner import Item, PostgresOwner
+from timingwheel.stores.postgres.putting import put, wanted_by
+from timingwheel.stores.postgres.queues import Queues
+from timingwheel.stores.postgres.retention import purge
+from timingwheel.stores.postgres.schema import SHARDS, migrate
+from timingwheel.stores.postgres.serving import Serving
+from timingwheel.stores.postgres.view import LoadedView, Wanted
+
+replace = msgspec.structs.replace
+
+TTL_NS: Final = 6_000_000_000
+"""How long a node lives after its last sign of life."""
+POLL_NS: Final = 500_000_000
+"""How long a node rests at most before it looks for what others have put."""
+REBIND_PART: Final = 64
+DURABLE: Final = Ticket(0)
+"""Whatever a call has done is durable when it returns."""
+
+
+class PostgresStore:
+    """A JobStore in a database. Thread-safe. Use `open`.
+
+    Args:
+        connections: to the database, whose tables are there.
+        store: its uuid.
+        shards: how many it has.
+        clock: for resting; what is due the database decides.
+        ttl_ns: how long this node lives after its last sign of life.
+        retention: how long what has ended is kept.
+        rng: for jitter and backoff.
+    """
+
+    def __init__(
+        self,
+        connections: Connections,
+        *,
+        store: uuid.UUID,
+        shards: int,
+        clock: Clock,
+        ttl_ns: int,
+        retention: Retention,
+        rng: random.Random,
+    ) -> None:
+        self._connections = connections
+        self._clock = clock
+        self._retention = retention
+        self._loading = Loading(connections, shards)
+        self._owner = PostgresOwner(
+            connections,
+            self._loading,
+            shards=shards,
+            tag=StoreTag(store.bytes),
+            rng=rng,
+        )
+        self._members = Membership(connections, ttl_ns=ttl_ns)
+        self._serving = Serving(self._owner, self._members)
+        self._listing = Listing(connections, shards)
+        self._queues = Queues(self._owner)
+        self._tend_every_ns = ttl_ns // 3
+        self._tended_ns = clock.monotonic_ns()
+        self._is_closed = False
+
+    @classmethod
+    def open(
+        cls,
+        where: str,
+        *,
+        clock: Clock | None = None,
+        shards: int = SHARDS,
+        ttl_ns: int = TTL_NS,
+        retention: Retention | None = None,
+        rng: random.Random | None = None,
+    ) -> Self:
+        """Open a store, made if it is not there; fire nothing yet.
+
+        Args:
+            where: as psycopg takes it: "postgresql://…".
+            clock: for resting.
+            shards: of a store that is made now.
+            ttl_ns: how long this node lives after its last sign of life; others take
+                over its work then.
+            retention: how long what has ended is kept.
+            rng: for jitter and backoff; a seeded one makes a simulation repeat.
+
+        Raises:
+            SchemaError: its tables are newer than this version.
+            psycopg.OperationalError: the database cannot be reached.
+        """
+        connections = Connections(where)
+        try:
+            with connections.lent() as connection:
+                store, found = migrate(connection, shards=shards)
+            return cls(
+                connections,
+                store=store,
+                shards=found,
+                clock=clock if clock is not None else SystemClock(),
+                ttl_ns=ttl_ns,
+                retention=retention if retention is not None else Retention(),
+                rng=rng if rng is not None else random.Random(),
+            )
+        except BaseException:
+            connections.close()
+            raise
+
+    # -- life ----------------------------------------------------------------------------
+
+    def close(self) -> None:
+        """Hand over the shards and let go of everything. Idempotent."""
+        if self._is_closed:
+            return
+        self._is_closed = True
+        try:
+            self._members.close()
+        finally:
+            self._connections.close()
+
+    def abandon(self) -> None:
+        """Let go of the connections and tell nobody, as a process that dies."""
+        self._is_closed = True
+        self._connections.close()
+
+    def now(self) -> Instant:
+        """Return the present by which this store decides what is due."""
+        now = self._loading.now()
+        return Instant(now.wall_ns, now.elapsed_ns)
+
+    def storage(self) -> Storage:
+        """Return how the store stands: there is no log, and there are no wheels."""
+        return self._listing.storage()
+
+    def commit(self, ticket: Ticket) -> None:
+        """Return: it is durable."""
+
+    def commit_soon(self, ticket: Ticket) -> None:
+        """Return: it is durable."""
+
+    # -- jobs ----------------------------------------------------------------------------
+
+    def put(
+        self, drafts: Sequence[Draft], *, if_exists: IfExists = "update"
+    ) -> list[JobRef]:
+        """Make jobs, all or none of them; see JobStore."""
+        refs: list[JobRef] = []
+
+        def decide(decision: Decision) -> None:
+            refs[:] = put(self._owner, decision, drafts, if_exists=if_exists)
+
+        self._owner.step(decide, wanted_by(self._owner.tag, drafts))
+        return refs
+
+    def get(self, job_id: JobId) -> Job | None:
+        """Return a job that is live or still kept."""
+        return self._listing.job(job_id)
+
+    def find(self, name: str) -> Job | None:
+        """Return the live job of a name."""
+        return self._listing.named(name)
+
+    def jobs(self, query: JobQuery) -> JobPage:
+        """Return jobs, live ones first."""
+        return self._listing.jobs(query)
+
+    def followers(self, limit: int) -> list[Job]:
+        """Return live jobs that run after others, at most so many, by id."""
+        return self._listing.followers(limit)
+
+    def update(self, job_id: JobId, change: Change, *, if_revision: int | None) -> Job:
+        """Change a live job; see JobStore."""
+        changed: list[Job] = []
+
+        def decide(decision: Decision) -> None:
+            job = self._owner.live_job(decision, job_id)
+            changed[:] = [
+                changing.update(decision, job, change, if_revision=if_revision)
+            ]
+
+        self._step(job_id, decide)
+        return changed[0]
+
+    def cancel(self, job_id: JobId, *, running: RunningRule = "leave") -> CancelResult:
+        """End a job; see CancelResult."""
+        found: list[CancelResult] = []
+
+        def decide(decision: Decision) -> None:
+            found[:] = [self._cancel(decision, job_id, running)]
+
+        with self._owner.starting:  # nothing starts between the decision and its end
+            self._step(job_id, decide)
+        return found[0]
+
+    def _cancel(
+        self, decision: Decision, job_id: JobId, running: RunningRule
+    ) -> CancelResult:
+        job = decision.job(job_id)
+        if job is None:
+            return self._ended(decision, job_id)
+        if job.state is JobState.CANCELLED:
+            return CancelResult.ALREADY
+        return changing.cancel(
+            decision, job, running=running, has_begun=self._has_begun
+        )
+
+    def _ended(self, decision: Decision, job_id: JobId) -> CancelResult:
+        """Return what a cancel finds of a job that does not live."""
+        row = _view(decision).row(job_id)
+        if row is not None:
+            was_cancelled = row.job.state is JobState.CANCELLED
+            return CancelResult.ALREADY if was_cancelled else CancelResult.FINISHED
+        is_kept = self._listing.job(job_id) is not None
+        return CancelResult.FINISHED if is_kept else CancelResult.NOT_FOUND
+
+    def _has_begun(self, live: LiveRun) -> bool:
+        # Of what another process was given nobody here knows that it has not begun.
+        return self._owner.claimed.get(live.token, True)
+
+    def hold(
+        self, job_id: JobId, pause: Pause, *, running: RunningRule = "leave"
+    ) -> bool:
+        """Pause a job; see JobStore."""
+        fresh: list[bool] = []
+
+        def decide(decision: Decision) -> None:
+            job = self._owner.live_job(decision, job_id)
+            fresh[:] = [
+                changing.hold(
+                    decision, job, pause, running=running, has_begun=self._has_begun
+                )
+            ]
+
+        with self._owner.starting:
+            self._step(job_id, decide)
+        return fresh[0]
+
+    def unhold(
+        self, job_id: JobId, catch_up: CatchUp, *, dry_run: bool = False
+    ) -> Resumption:
+        """Resume a job; see JobStore."""
+        found = [Resumption([], 0, 0)]
+
+        def decide(decision: Decision) -> None:
+            job = self._owner.live_job(decision, job_id)
+            if job.pause is not None:
+                rng = self._owner.rng
+                found[:] = [changing.unhold(decision, job, catch_up, rng=rng)]
+            if dry_run:
+                decision.changes.clear()
+                decision.requests.clear()
+
+        self._step(job_id, decide)
+        return found[0]
+
+    def create_runs(self, job_id: JobId, runs: Sequence[NewRun]) -> list[Run]:
+        """Create runs by hand; see JobStore."""
+        made: list[Run] = []
+        nominals = {run.nominal_ns for run in runs}
+
+        def decide(decision: Decision) -> None:
+            job = self._owner.live_job(decision, job_id)
+            view = _view(decision)
+            kept = {
+                nominal_ns: n
+                for nominal_ns in nominals
+                if (n := view.highest_n(job_id, nominal_ns)) >= 0
+            }
+            made[:] = changing.create_runs(decision, job, runs, kept=kept)
+
+        wanted = Wanted()
+        wanted.jobs.add(job_id)
+        wanted.highest.update((job_id, nominal_ns) for nominal_ns in nominals)
+        self._owner.step(decide, wanted)
+        return made
+
+    def planned(self, job_id: JobId) -> list[tuple[int, int]]:
+        """Return (nominal_ns, n) of every run of a job that is kept."""
+        return self._listing.planned(job_id)
+
+    def rebind(self, old: str, new: str) -> int:
+        """Give the jobs of one task to another; see JobStore."""
+        todo = self._listing.of_task(old)
+        moved: set[JobId] = set()
+
+        def decide(job_id: JobId, decision: Decision) -> None:
+            job = decision.job(job_id)
+            moved.discard(job_id)
+            if job is None or job.state is JobState.CANCELLED or job.task != old:
+                return
+            changing.rebind(decision, job, new, rng=self._owner.rng)
+            moved.add(job_id)
+
+        for start in range(0, len(todo), REBIND_PART):
+            part = todo[start : start + REBIND_PART]
+            items = [Item(job_id, partial(decide, job_id)) for job_id in part]
+            self._owner.steps(items, {})
+        return len(moved)
+
+    def quarantine(self, job_id: JobId, fault: str) -> None:
+        """Set a job aside whose payload cannot be understood; its bytes are kept."""
+
+        def decide(decision: Decision) -> None:
+            job = self._owner.live_job(decision, job_id)
+            decision.save_job(replace(job, state=JobState.QUARANTINED, fault=fault))
+
+        self._step(job_id, decide)
+
+    def _step(self, job_id: JobId, decide: Callable[[Decision], None]) -> None:
+        wanted = Wanted()
+        wanted.jobs.add(job_id)
+        self._owner.step(decide, wanted)
+
+    # -- runs ----------------------------------------------------------------------------
+
+    def run(self, run_id: RunId) -> Run | None:
+        """Return a run that is kept."""
+        return self._listing.run(run_id)
+
+    def runs(self, query: RunQuery) -> RunPage:
+        """Return runs, live and finished, newest nominal time first."""
+        return self._listing.runs(query)
+
+    def attempts(self, run_id: RunId) -> list[Attempt]:
+        """Return the attempts of a run, the one that goes on last."""
+        return self._listing.attempts(run_id)
+
+    def skips(self, job_id: JobId, *, since_ns: int = 0) -> list[SkipRange]:
+        """Return what did not run and why, oldest first."""
+        return self._listing.skips(job_id, since_ns)
+
+    def retry(self, run_id: RunId) -> Run:
+        """Make a failed or lost run ready again; see JobStore."""
+        job_id, nominal_ns, n = require_run_id(run_id)
+        made: list[Run] = []
+
+        def decide(decision: Decision) -> None:
+            live = decision.run(job_id, nominal_ns, n)
+            if live is not None:  # somebody was quicker
+                made[:] = [live.run]
+                return
+            view = _view(decision)
+            dead = view.dead_run(job_id, (nominal_ns, n))
+            if dead is None:
+                raise _unknown(run_id)
+            row = view.row(job_id)
+            job = None if row is None else row.job
+            made[:] = [dead_letters.retry(decision, dead, job)]
+
+        self._owner.step(decide, _wants_dead(job_id, nominal_ns, n))
+        return made[0]
+
+    def discard(self, run_id: RunId) -> Run:
+        """Take a run off the dead-letter list; see JobStore."""
+        job_id, nominal_ns, n = require_run_id(run_id)
+        made: list[Run] = []
+
+        def decide(decision: Decision) -> None:
+            live = decision.run(job_id, nominal_ns, n)
+            if live is not None:
+                self._owner.live_job(decision, job_id)
+                made[:] = [dead_letters.discard_waiting(decision, live)]
+                return
+            dead = _view(decision).dead_run(job_id, (nominal_ns, n))
+            if dead is None:
+                raise _unknown(run_id)
+            made[:] = [dead_letters.discard_dead(decision, dead)]
+
+        self._owner.step(decide, _wants_dead(job_id, nominal_ns, n))
+        return made[0]
+
+    def cancel_run(
+        self, run_id: RunId, *, running: RunningRule = "leave"
+    ) -> CancelResult:
+        """End one run; see JobStore."""
+        job_id, nominal_ns, n = require_run_id(run_id)
+        found: list[CancelResult] = []
+
+        def decide(decision: Decision) -> None:
+            found.clear()
+            job, live = decision.job(job_id), decision.run(job_id, nominal_ns, n)
+            if job is not None and live is not None:
+                begun = self._has_begun
+                found[:] = [
+                    changing.cancel_run(
+                        decision, job, live, running=running, has_begun=begun
+                    )
+                ]
+
+        with self._owner.starting:
+            self._step(job_id, decide)
+        if found:
+            return found[0]
+        ended = self._listing.run(run_id)
+        if ended is None:
+            return CancelResult.NOT_FOUND
+        was_cancelled = ended.state is RunState.CANCELLED
+        return CancelResult.ALREADY if was_cancelled else CancelResult.FINISHED
+
+    def load_ahead(self, until_ns: int, step_ns: int) -> list[Load]:
+        """Return how many starts are planned in each step from now until then."""
+        return load_ahead(
+            self._connections, self._loading, until_ns=until_ns, step_ns=step_ns
+        )
+
+    # -- queues and calendars ------------------------------------------------------------
+
+    def queue(self, name: str) -> Queue:
+        """Return a queue; one that nobody has set has no bounds."""
+        return self._queues.queue(name)
+
+    def queues(self) -> list[Queue]:
+        """Return all queues that were set or have waiting runs."""
+        return self._queues.queues()
+
+    def set_queue(self, queue: Queue) -> None:
+        """Replace what is known of a queue."""
+        self._queues.set_queue(queue)
+
+    def calendar(self, name: str) -> NamedCalendar | None:
+        """Return a calendar."""
+        return self._queues.calendars().get(name)
+
+    def calendars(self) -> dict[str, NamedCalendar]:
+        """Return all calendars."""
+        return self._queues.calendars()
+
+    def set_calendar(self, name: str, calendar: NamedCalendar) -> None:
+        """Replace a calendar; the jobs that use it are planned anew from now."""
+        self._queues.set_calendar(name, calendar)
+
+    # -- nodes and workers --------------------------------------------------------------
+
+    def join(self, worker: str, *, ttl_ns: int | None = None) -> None:
+        """Announce a worker, before it claims; see JobStore."""
+        self._members.join(worker, ttl_ns=ttl_ns)
+
+    def beat(self, worker: str) -> bool:
+        """Renew the leases of a worker; False if they ran out and are lost."""
+        return self._members.beat(worker)
+
+    def leave(self, worker: str) -> None:
+        """Forget a worker; what it still has is lost."""
+        self._serving.leave(worker)
+
+    def recover(self) -> int:
+        """Begin to serve: what dead workers left is lost, what passed is missed."""
+        return self._serving.recover()
+
+    def tend(self) -> None:
+        """Give a sign of life, and take over what nobody serves."""
+        self._tended_ns = self._clock.monotonic_ns()
+        self._serving.tend()
+
+    def purge(self) -> int:
+        """Forget what is old enough; return how many runs, jobs and skip ranges."""
+        return purge(self._connections, self.now().wall_ns, self._retention)
+
+    def fire(self, limit: int) -> tuple[int, Ticket]:
+        """Make ready what is due; see JobStore."""
+        if self._clock.monotonic_ns() - self._tended_ns >= self._tend_every_ns:
+            self.tend()
+        with self._owner.changed:
+            self._owner.news = False
+        return self._serving.fire(limit), DURABLE
+
+    def claim(
+        self,
+        worker: str,
+        *,
+        tasks: frozenset[str],
+        count: int,
+        ahead: int = 0,
+        queues: frozenset[str] | None = None,
+    ) -> tuple[list[Claim], Ticket]:
+        """Take runs in the order of their ranks; see JobStore."""
+        claiming = Claiming(
+            self._owner,
+            self._members,
+            worker,
+            tasks=tasks,
+            count=count,
+            ahead=ahead,
+            queues=queues,
+        )
+        claiming.run()
+        return claiming.claims, DURABLE
+
+    def begin(self, run_id: RunId, token: int) -> bool:  # noqa: ARG002 - the token says all
+        """Note that the handler starts; False if the run was cancelled meanwhile."""
+        return self._serving.begin(token)
+
+    def give_back(self, claims: Iterable[tuple[RunId, int]]) -> Ticket:
+        """Return runs that were claimed and never begun; see JobStore."""
+        self._serving.give_back(claims)
+        return DURABLE
+
+    def finish(self, ends: Sequence[Finish]) -> tuple[list[Verdict], Ticket]:
+        """Take in how attempts ended; see JobStore."""
+        return self._serving.finish(ends), DURABLE
+
+    def requests(self) -> list[Request]:
+        """Return, once, the attempts of this process that are to be ended."""
+        return self._owner.requests()
+
+    @property
+    def changed(self) -> threading.Condition:
+        """Notified when there is earlier work, something ready, or a request."""
+        return self._owner.changed
+
+    def wait(self, until_ns: int | None = None) -> None:
+        """Wait, `changed` held, for what is due or `changed`; see JobStore."""
+        if self._owner.news or self._owner.has_requests:
+            self._owner.news = False
+            return
+        rest_ns = self._clock.monotonic_ns() + min(POLL_NS, WAIT_MAX_NS)
+        ends_ns = rest_ns if until_ns is None else min(rest_ns, until_ns)
+        self._clock.wait(self._owner.changed, ends_ns)
+
+    def add_listener(self, listener: Callable[[Sequence[Run]], None]) -> None:
+        """Call with runs that reached a final state by what this process did."""
+        self._owner.listeners.append(listener)
+
+
+def _view(decision: Decision) -> LoadedView:
+    view = decision.view
+    assert isinstance(view, LoadedView)
+    return view
+
+
+def _wants_dead(job_id: JobId, nominal_ns: int, n: int) -> Wanted:
+    wanted = Wanted()
+    wanted.jobs.add(job_id)
+    wanted.dead.add((job_id, (nominal_ns, n)))
+    return wanted
+
+
+def _unknown(run_id: RunId) -> UnknownRunError:
+    return UnknownRunError("run", run_id, "pass the id of a run that is kept")

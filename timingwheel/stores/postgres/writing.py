@@ -1,0 +1,184 @@
+"""Writes what a step has decided, in one statement, if all that it read is unchanged.
+
+The statement locks the rows that were read and compares their versions; only if all are
+the same does it write. So it needs no transaction of several messages, and no step can be
+half done.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+from psycopg import errors
+
+from timingwheel.stores.postgres.changes import RowChanges, Values
+from timingwheel.stores.postgres.connections import (
+    Blobs,
+    Bools,
+    Connections,
+    Ints,
+    Statement,
+    Texts,
+)
+from timingwheel.stores.postgres.guard import Guard, Stale
+from timingwheel.stores.postgres.rows import (
+    JOB_COLUMNS,
+    RUN_COLUMNS,
+    TYPES,
+)
+
+_ATTEMPT_COLUMNS: Final = ("shard", "job_id", "nominal_ns", "n", "number", "body")
+_SKIP_COLUMNS: Final = ("shard", "job_id", "first_ns", "reason", "last_ns", "count")
+_DEPENDENCY_COLUMNS: Final = ("shard", "before_id", "job_id")
+_NAME_COLUMNS: Final = ("shard", "name", "job_id")
+_RUN_KEY: Final = ("shard", "job_id", "nominal_ns", "n")
+_JOB_KEY: Final = ("shard", "id")
+_CASTS: Final = {"tags": "::jsonb", "caps": "::text[]"}
+
+CONFLICTS: Final = (
+    errors.UniqueViolation,
+    errors.SerializationFailure,
+    errors.DeadlockDetected,
+)
+"""What the database says when somebody else was quicker."""
+
+
+def write(connections: Connections, guard: Guard, changes: RowChanges) -> Stale | None:
+    """Write all changes, or none; None: it is done.
+
+    Raises:
+        CONFLICTS: somebody else was quicker; nothing was written.
+    """
+    sql, values, names = _statement(guard, changes)
+    [row] = connections.rows(sql, values)
+    if row[0]:
+        return None
+    found = {name: ids or [] for name, ids in zip(names, row[1:], strict=True)}
+    return guard.stale(found)
+
+
+def _statement(
+    guard: Guard, changes: RowChanges
+) -> tuple[str, list[object], list[str]]:
+    parts: list[str] = []
+    values: list[object] = []
+    names: list[str] = []
+    tests: list[str] = []
+    counts: list[object] = []
+    shown: list[str] = []
+    for name, column, sql, more, count in guard.parts():
+        parts.append(f"{name} AS MATERIALIZED ({sql})")
+        values += more
+        names.append(name)
+        tests.append(f"(SELECT count(*) FROM {name}) = %s")
+        counts.append(count)
+        found = f"(SELECT array_agg({column}) FROM {name})"
+        shown.append(f", CASE WHEN ok THEN NULL ELSE {found} END")
+    parts.append(f"ok AS MATERIALIZED (SELECT {' AND '.join(tests) or 'true'} AS ok)")
+    values += counts
+    for name, (sql, more_values) in _writes(changes):
+        parts.append(f"{name} AS ({sql})")
+        values += more_values
+    return f"WITH {', '.join(parts)} SELECT ok{''.join(shown)} FROM ok", values, names
+
+
+def _writes(changes: RowChanges) -> list[tuple[str, Statement]]:
+    found: list[tuple[str, Statement]] = []
+    for name, table, columns, rows in (
+        ("new_job", "timingwheel_job", JOB_COLUMNS, changes.new_jobs),
+        ("new_run", "timingwheel_run", RUN_COLUMNS, changes.new_runs),
+        ("attempt", "timingwheel_attempt", _ATTEMPT_COLUMNS, changes.attempts),
+        ("skips", "timingwheel_skips", _SKIP_COLUMNS, changes.skips),
+        ("name", "timingwheel_name", _NAME_COLUMNS, changes.names),
+        (
+            "dependency",
+            "timingwheel_dependency",
+            _DEPENDENCY_COLUMNS,
+            changes.dependencies,
+        ),
+    ):
+        if rows:
+            found.append((name, _insert(table, columns, rows)))
+    for name, table, columns, key, rows in (
+        ("job", "timingwheel_job", JOB_COLUMNS, _JOB_KEY, changes.jobs),
+        ("run", "timingwheel_run", RUN_COLUMNS, _RUN_KEY, changes.runs),
+        (
+            "touched",
+            "timingwheel_job",
+            ("shard", "id", "version"),
+            ("shard", "id"),
+            changes.touched,
+        ),
+    ):
+        if rows:
+            found.append((name, _update(table, columns, key, rows)))
+    for name, table, columns, rows in (
+        ("old_name", "timingwheel_name", _NAME_COLUMNS, changes.old_names),
+        (
+            "old_dependency",
+            "timingwheel_dependency",
+            _DEPENDENCY_COLUMNS,
+            changes.old_dependencies,
+        ),
+    ):
+        if rows:
+            found.append((name, _delete(table, columns, rows)))
+    return found
+
+
+def _insert(table: str, columns: Sequence[str], rows: Sequence[Values]) -> Statement:
+    chosen = ", ".join(f"u.{name}{_CASTS.get(name, '')}" for name in columns)
+    source, values = _unnested(columns, rows)
+    # A skip range or a dependency may be there from before a retry by hand.
+    again = table in ("timingwheel_skips", "timingwheel_dependency")
+    rest = " ON CONFLICT DO NOTHING" if again else ""
+    return (
+        (
+            f"INSERT INTO {table} ({', '.join(columns)}) SELECT {chosen} "
+            f"FROM ok, {source} WHERE ok.ok{rest}"
+        ),
+        values,
+    )
+
+
+def _update(
+    table: str, columns: Sequence[str], key: Sequence[str], rows: Sequence[Values]
+) -> Statement:
+    sets = [
+        f"{name} = u.{name}{_CASTS.get(name, '')}"
+        for name in columns
+        if name not in key and name != "version"
+    ]
+    sets.append("version = t.version + 1")
+    where = " AND ".join(f"t.{name} = u.{name}" for name in key)
+    source, values = _unnested(columns, rows)
+    return (
+        (
+            f"UPDATE {table} t SET {', '.join(sets)} FROM ok, {source} "
+            f"WHERE ok.ok AND {where}"
+        ),
+        values,
+    )
+
+
+def _delete(table: str, columns: Sequence[str], rows: Sequence[Values]) -> Statement:
+    where = " AND ".join(f"t.{name} = u.{name}" for name in columns)
+    source, values = _unnested(columns, rows)
+    return f"DELETE FROM {table} t USING ok, {source} WHERE ok.ok AND {where}", values
+
+
+def _unnested(
+    columns: Sequence[str], rows: Sequence[Values]
+) -> tuple[str, list[object]]:
+    """Return rows as a table u, and its parameters: an array a column."""
+    marks: list[str] = []
+    values: list[object] = []
+    for name, column in zip(columns, zip(*rows, strict=True), strict=True):
+        kind = TYPES.get(name, "bigint")
+        marks.append(f"%s::{kind}[]")
+        values.append(_ARRAYS[kind](column))
+    return f"unnest({', '.join(marks)}) AS u({', '.join(columns)})", values
+
+
+_ARRAYS: Final = {"bigint": Ints, "text": Texts, "bytea": Blobs, "boolean": Bools}
