@@ -13,11 +13,17 @@ import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from urllib.parse import quote
 
 import pytest
 
 from bench.peers import program_path
-from bench.postgres_server import PROGRAMS, PostgresServer, connect_when_up
+from bench.postgres_server import (
+    PROGRAMS,
+    USER,
+    PostgresServer,
+    connect_when_up,
+)
 
 FAST = ("fsync=off", "synchronous_commit=off", "full_page_writes=off")
 SMALL = ("shared_buffers=32MB", "max_connections=60", "autovacuum=off")
@@ -33,14 +39,17 @@ class Postgres:
     def __init__(self, server: PostgresServer) -> None:
         self.server = server
         self.where = server.where
+        self._sockets = server.server.sockets
         self._numbers = itertools.count(1)
 
     def new_schema(self) -> str:
-        """Make a schema and return how psycopg finds it: nothing else is seen there."""
+        """Make a schema and return its URL: nothing else is seen there."""
         name = f"test_{next(self._numbers)}"
         with connect_when_up(self.where) as connection:
             connection.execute(f"CREATE SCHEMA {name}", prepare=False)
-        return f"{self.where} options='-c search_path={name}'"
+        options = quote(f"-c search_path={name}")
+        place = quote(self._sockets, safe="")
+        return f"postgresql://{USER}@/postgres?host={place}&options={options}"
 
 
 def require_server(programs: Sequence[str] = PROGRAMS) -> None:

@@ -302,7 +302,7 @@ def test_a_full_disk_pauses_the_node_and_it_heals_by_itself(
         stage.node.step()
     assert not stage.node.turn()
     assert not stage.node.turn()
-    assert caplog.text.count("until the disk has room again") == 1
+    assert caplog.text.count("until the store can be written again") == 1
     assert stage.node.in_hand.has_ends  # nothing is lost
     stage.clock.advance(11)
     assert not stage.node.turn()

@@ -221,7 +221,7 @@ class NodeLoop:
             if not self._paused:
                 self._metrics.count("pauses")
                 _logger.error(  # noqa: TRY400 - the disk's fault, and where is known
-                    "nothing starts until the disk has room again: %s", error
+                    "nothing starts until the store can be written again: %s", error
                 )
             self._paused = True
             return False

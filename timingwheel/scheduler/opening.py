@@ -6,7 +6,8 @@ import os
 import platform
 import uuid
 from collections.abc import Callable
-from typing import Final, Literal, Unpack
+from importlib.util import find_spec
+from typing import Final, Literal, TypeGuard, Unpack
 
 from timingwheel.clock import Clock
 from timingwheel.engine.arguments import check_log_options
@@ -25,7 +26,8 @@ from wal.log import INTERVAL_MS, RESERVE_BYTES, SEGMENT_SIZE_BYTES
 
 OpenStore = Callable[[Clock], JobStore]
 StoreSource = str | os.PathLike[str] | FileSystem | OpenStore
-"""A directory, ":memory:", a FileSystem, or a function that opens a store."""
+"""A directory, ":memory:", a FileSystem, the URL of a PostgreSQL database, or a function
+that opens a store."""
 
 IfHeld = Literal["error", "client"]
 """What becomes of opening a directory that another process holds."""
@@ -48,9 +50,11 @@ def checked_source(source: StoreSource) -> StoreSource:
         raise ArgumentError("store", source, 'pass a directory, or ":memory:"')
     if source == "":
         raise ArgumentError("store", source, "name a directory; '.' is the current one")
-    if isinstance(source, str) and source.startswith(_SERVERS):
+    if is_database(source) and find_spec("psycopg") is None:
         raise ArgumentError(
-            "store", source, "this version keeps jobs in a directory; pass its path"
+            "store",
+            "a PostgreSQL URL",
+            "install what it needs: pip install 'timingwheel-engine[postgres]'",
         )
     return source
 
@@ -63,14 +67,20 @@ def checked_if_held(if_held: IfHeld, source: StoreSource) -> IfHeld:
     """
     if if_held not in {"error", "client"}:
         raise ArgumentError("if_held", if_held, 'pass "error" or "client"')
-    if if_held == "client" and not isinstance(source, str | os.PathLike):
+    is_directory = isinstance(source, str | os.PathLike) and not is_database(source)
+    if if_held == "client" and not is_directory:
         raise ArgumentError(
             "if_held", if_held, "only a directory can be held by another process"
         )
     return if_held
 
 
-def checked_log_options(options: StoreOptions) -> StoreOptions:
+def is_database(source: StoreSource) -> TypeGuard[str]:
+    """Return whether a source names a database, and no directory."""
+    return isinstance(source, str) and source.startswith(_SERVERS)
+
+
+def checked_log_options(options: StoreOptions, source: StoreSource) -> StoreOptions:
     """Return options of a store's log.
 
     Raises:
@@ -78,6 +88,13 @@ def checked_log_options(options: StoreOptions) -> StoreOptions:
         ArgumentError: one cannot be meant.
     """
     require_known(options, StoreOptions, verb="Scheduler")
+    others = sorted(options.keys() - {"retention"})
+    if others and is_database(source):
+        raise ArgumentError(
+            others[0],
+            options.get(others[0]),
+            "it is about a store in a directory: leave it out for one in a database",
+        )
     check_log_options(
         durability=options.get("durability", "durable"),
         interval_ms=options.get("interval_ms", INTERVAL_MS),
@@ -98,7 +115,7 @@ def store_opener(
     """
     source = checked_source(source)
     if_held = checked_if_held(if_held, source)
-    options = checked_log_options(options)
+    options = checked_log_options(options, source)
     return lambda clock: open_store(source, clock, if_held=if_held, **options)
 
 
@@ -125,9 +142,18 @@ def open_store(
         StoreInUseError: another process holds it; it is named.
         LogCorruptError: acknowledged data is damaged; no byte was changed.
         HistoryError: the history is damaged, or not of this log.
+        DatabaseAwayError: the database cannot be reached.
+        SchemaError: its tables are newer than this version.
     """
     if callable(source):
         return source(clock)
+    if is_database(source):
+        # Imported now: psycopg is an extra.
+        from timingwheel.stores.postgres.store import PostgresStore
+
+        return PostgresStore.open(
+            source, clock=clock, retention=options.get("retention")
+        )
     if isinstance(source, FileSystem) or source == MEMORY:
         return EmbeddedStore.open(source, clock=clock, **options)
     if if_held == "client":
@@ -144,7 +170,7 @@ def directory_of(source: StoreSource) -> str | None:
     """Return the directory of a store; None if it has no real one."""
     if isinstance(source, FileSystem):
         return source.path if type(source) is FileSystem else None
-    if callable(source) or source == MEMORY:
+    if callable(source) or source == MEMORY or is_database(source):
         return None
     return os.fspath(source)
 

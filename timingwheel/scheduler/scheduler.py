@@ -76,11 +76,12 @@ _logger = logging.getLogger("timingwheel")
 
 
 class Scheduler(Requests, Questions):
-    """Durable jobs in a directory, run by this process. Thread-safe.
+    """Durable jobs in a directory or a database, run by this process. Thread-safe.
 
     Args:
-        store: a directory, made if missing; ":memory:" keeps nothing; a FileSystem is
-            for tests; or a function that opens a JobStore by a Clock.
+        store: a directory, made if missing; ":memory:" keeps nothing; "postgresql://…"
+            is a database that many processes share; a FileSystem is for tests; or a
+            function that opens a JobStore by a Clock.
         if_held: if another process holds the directory, "error" raises StoreInUseError;
             "client" asks that process, and takes over when it ends.
         clock: where time comes from; `timingwheel.testing.ManualClock` for tests.

@@ -250,6 +250,9 @@ class Claiming:
         rows = self._owner.connections.rows(sql, values)
         is_ok, is_alive = rows[0][:2]
         if not is_alive:
+            if self._members.renew(self._worker):
+                self._inc = self._members.inc_of(self._worker)
+                return False
             self._members.forget(self._worker)
             raise UnknownWorkerError(
                 "worker", self._worker, "join first, or again: it was lost"

@@ -15,12 +15,16 @@ import psycopg
 from psycopg.adapt import Dumper
 
 from timingwheel.errors import EngineClosedError
+from timingwheel.stores.postgres.errors import DatabaseAwayError
 
 _HEX: Final = "\\\\x"
+_AWAY: Final = frozenset({"08", "53", "57"})
+"""Classes of SQLSTATE: connections, resources, an operator's intervention."""
 _CLOSED: Final = "the store is closed"
 Statement = tuple[str, Sequence[object]]
 """SQL and its parameters."""
 Rows = list[tuple[Any, ...]]
+Connection = psycopg.Connection[tuple[Any, ...]]
 
 
 class Ints(list[int | None]):
@@ -88,21 +92,37 @@ class Connections:
     def __init__(self, where: str) -> None:
         self._where = where
         self._lock = threading.Lock()
-        self._idle: list[psycopg.Connection[tuple[Any, ...]]] = []
+        self._idle: list[Connection] = []
         self._is_closed = False
 
     @contextlib.contextmanager
-    def lent(self) -> Iterator[psycopg.Connection[tuple[Any, ...]]]:
-        """Lend a connection; one that broke is not lent again."""
+    def lent(self) -> Iterator[Connection]:
+        """Lend a connection; one that broke is not lent again.
+
+        Raises:
+            DatabaseAwayError: the database does not answer.
+        """
         with self._lock:
             if self._is_closed:
                 raise EngineClosedError(_CLOSED)
             connection = self._idle.pop() if self._idle else None
-        if connection is None:
-            connection = self._open()
         try:
+            if connection is None:
+                connection = self._open()
             yield connection
+        except psycopg.OperationalError as error:
+            if not _is_away(error):
+                raise
+            self._forget_idle()
+            if connection is not None:
+                connection.close()
+            reason = str(error).strip().partition("\n")[0]
+            raise DatabaseAwayError(reason) from error
         finally:
+            self._take_back(connection)
+
+    def _take_back(self, connection: Connection | None) -> None:
+        if connection is not None:
             is_broken = connection.closed
             with self._lock:
                 is_kept = not (is_broken or self._is_closed)
@@ -136,11 +156,15 @@ class Connections:
         """Close all; one that is lent closes when it comes back. Idempotent."""
         with self._lock:
             self._is_closed = True
+        self._forget_idle()
+
+    def _forget_idle(self) -> None:
+        with self._lock:
             idle, self._idle = self._idle, []
         for connection in idle:
             connection.close()
 
-    def _open(self) -> psycopg.Connection[tuple[Any, ...]]:
+    def _open(self) -> Connection:
         connection = psycopg.connect(self._where, autocommit=True)
         for kind, dumper in _DUMPERS:
             connection.adapters.register_dumper(kind, dumper)
@@ -153,6 +177,11 @@ _DUMPERS: Final = (
     (Blobs, _BlobsDumper),
     (Bools, _BoolsDumper),
 )
+
+
+def _is_away(error: psycopg.OperationalError) -> bool:
+    """Return whether it is the server that is away, and not a statement that failed."""
+    return error.sqlstate is None or error.sqlstate[:2] in _AWAY
 
 
 def _encoded(statement: Statement) -> tuple[bytes, Sequence[object]]:

@@ -136,6 +136,19 @@ class Membership:
         with self._lock:
             return [*self._own.values(), *self._remote.values()]
 
+    def renew(self, worker: str) -> bool:
+        """Have a worker of this process, which was lost, begin anew; False: it is none.
+
+        What it had is another's now: whatever it still reports of that is refused.
+        """
+        with self._lock:
+            if worker not in self._own:
+                return False
+        inc = self._join(worker, ttl_ns=self._ttl_ns, keeps=False)
+        with self._lock:
+            self._own[worker] = inc
+        return True
+
     def forget(self, worker: str) -> None:
         """It was lost."""
         with self._lock:
@@ -163,8 +176,8 @@ class Membership:
             return True
         values = [Texts(own), Ints(own.values())]
         alive = {name for (name,) in self._connections.rows(_BEAT, values)}
-        for worker in own.keys() - alive:
-            self.forget(worker)
+        for worker in own.keys() - alive - {self._node}:
+            self.renew(worker)
         if not self.inc or self._node in alive:
             return True
         self.inc = 0

@@ -8,13 +8,13 @@ finish  reads the runs that have ended, decides, and writes, as one step
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterable, Sequence
 from functools import partial
 from typing import Any, Final, NamedTuple
 
 import msgspec
 
-from timingwheel.engine.records import Base
 from timingwheel.engine.timeline import Now
 from timingwheel.errors import TimingWheelError
 from timingwheel.jobs.model import JobId, Outcome, Queue, RunId, run_id
@@ -32,6 +32,13 @@ from timingwheel.stores.deciding.live import LiveRun, RunKey
 from timingwheel.stores.deciding.outcomes import end_attempt, give_back
 from timingwheel.stores.identity import require_run_id
 from timingwheel.stores.postgres.connections import Ints, Rows
+from timingwheel.stores.postgres.due import (
+    ASKED,
+    DUE_JOBS,
+    LATE_RUNS,
+    ORPHANS,
+    READY,
+)
 from timingwheel.stores.postgres.loading import PRESENT
 from timingwheel.stores.postgres.membership import Membership
 from timingwheel.stores.postgres.owner import Item, PostgresOwner
@@ -45,66 +52,6 @@ MISSED_STEP_NS: Final = 1_000_000_000
 """A wall clock set ahead by less misses nothing: what it passed over is merely late."""
 _LOST: Final = "its worker is gone: it died, or its lease ran out"
 
-# A plain run keeps the base that says what its trigger was; others wake by the wall clock
-# when they are too late to start.
-_READY: Final = f"""
-WITH own AS MATERIALIZED (
-    SELECT s.shard FROM unnest(%s::bigint[], %s::bigint[]) AS g(shard, epoch)
-    JOIN timingwheel_shard s ON s.shard = g.shard AND s.epoch = g.epoch
-    AND s.owner_inc = %s ORDER BY s.shard FOR SHARE OF s
-),
-clock AS MATERIALIZED (
-    SELECT base, now_ns FROM (VALUES
-        ({int(Base.ELAPSED)}, timingwheel_elapsed()),
-        ({int(Base.WALL)}, timingwheel_now())
-    ) AS c(base, now_ns)
-),
-due AS MATERIALIZED (
-    SELECT d.* FROM own, clock, LATERAL (
-        SELECT r.shard, r.job_id, r.nominal_ns, r.n, r.version
-        FROM timingwheel_run r
-        WHERE r.shard = own.shard AND r.wake_base = clock.base
-        AND r.wake_ns <= clock.now_ns AND r.live
-        AND r.wake_ns IS NOT NULL AND r.state IN ('planned', 'retrying')
-        ORDER BY r.wake_ns LIMIT %s
-    ) AS d LIMIT %s
-)
-UPDATE timingwheel_run r SET state = 'ready', version = r.version + 1,
-    wake_ns = CASE WHEN r.attempts = 0 THEN r.expires_ns END,
-    wake_base = CASE WHEN r.plain THEN r.wake_base ELSE {int(Base.WALL)} END
-FROM due WHERE r.shard = due.shard AND r.job_id = due.job_id
-AND r.nominal_ns = due.nominal_ns AND r.n = due.n AND r.version = due.version
-RETURNING r.job_id
-"""
-_DUE_JOBS: Final = f"""
-SELECT d.id FROM unnest(%s::bigint[]) AS own(shard), (VALUES
-    ({int(Base.ELAPSED)}, timingwheel_elapsed()),
-    ({int(Base.WALL)}, timingwheel_now())
-) AS clock(base, now_ns), LATERAL (
-    SELECT j.id, j.wake_ns FROM timingwheel_job j
-    WHERE j.shard = own.shard AND j.wake_base = clock.base
-    AND j.wake_ns <= clock.now_ns AND j.wake_ns IS NOT NULL
-    ORDER BY j.wake_ns LIMIT %s
-) AS d ORDER BY d.wake_ns, d.id LIMIT %s
-"""
-_LATE_RUNS: Final = f"""
-SELECT r.job_id, r.nominal_ns, r.n FROM timingwheel_run r
-WHERE r.shard = ANY(%s) AND r.wake_base = {int(Base.WALL)}
-AND r.wake_ns <= timingwheel_now() AND r.wake_ns IS NOT NULL AND r.live
-AND r.state = 'ready' LIMIT %s
-"""
-# By absence, not by age, and not by a join on what may be pruned.
-_ORPHANS: Final = """
-SELECT r.job_id, r.nominal_ns, r.n, r.token FROM timingwheel_run r
-WHERE r.state = 'running' AND NOT EXISTS (
-    SELECT 1 FROM timingwheel_member m
-    WHERE m.inc = r.inc AND m.until_ns > timingwheel_elapsed()
-) AND r.shard = ANY(%s) ORDER BY r.token LIMIT %s
-"""
-_ASKED: Final = """
-SELECT r.job_id, r.nominal_ns, r.n, r.token, r.asked FROM timingwheel_run r
-WHERE r.state = 'running' AND r.asked > 0 AND r.inc = ANY(%s)
-"""
 _QUEUES: Final = "SELECT name, version, body FROM timingwheel_queue"
 _UNPAUSE: Final = """
 UPDATE timingwheel_queue SET version = version + 1, body = %s
@@ -138,6 +85,7 @@ class Serving:
         self._unserved: dict[int, Unserved] = {}
         self._ahead_ns: int | None = None
         self._told: set[int] = set()
+        self._tending = threading.RLock()
 
     # -- life ---------------------------------------------------------------------------
 
@@ -145,8 +93,8 @@ class Serving:
         """Begin to serve: what dead workers left is lost, what passed is missed."""
         now = self._owner.loading.now()
         self._ahead_ns = now.wall_ns - now.elapsed_ns
-        for shard in self._members.leases:
-            self._unserved[shard] = Unserved(now.wall_ns, now.elapsed_ns)
+        missed = Unserved(now.wall_ns, now.elapsed_ns)
+        self._unserved = dict.fromkeys(self._members.leases, missed)
         self._members.serve()
         self.tend()
         lost = self._orphans()
@@ -155,6 +103,10 @@ class Serving:
 
     def tend(self) -> None:
         """Renew what lives here, and take or hand over shards."""
+        with self._tending:
+            self._tend()
+
+    def _tend(self) -> None:
         if not self._members.tend():
             self._members.serve()
         self._owner.inc = self._members.inc
@@ -162,8 +114,12 @@ class Serving:
         if taken:
             now = self._owner.loading.now()
             missed = Unserved(now.wall_ns, now.elapsed_ns)
-            for shard, is_handed_over in taken:
-                self._unserved[shard] = Unserved(0, 0) if is_handed_over else missed
+            new = {
+                shard: Unserved(0, 0) if is_handed_over else missed
+                for shard, is_handed_over in taken
+            }
+            self._unserved = {**self._unserved, **new}
+            self._owner.wake()
 
     def leave(self, worker: str) -> None:
         """Forget a worker; what it still has is lost."""
@@ -174,7 +130,7 @@ class Serving:
 
     def _orphans(self) -> list[Lost]:
         values = [Ints(self._members.leases), 100_000]
-        rows = self._owner.connections.rows(_ORPHANS, values)
+        rows = self._owner.connections.rows(ORPHANS, values)
         return [Lost(row[0], (row[1], row[2]), row[3]) for row in rows]
 
     def _lose(self, lost: Sequence[Lost]) -> None:
@@ -215,18 +171,19 @@ class Serving:
         ready, jobs, late, orphans, asked, queues, [present] = (
             self._owner.connections.all(
                 [
-                    (_READY, [shards, epochs, self._members.inc, limit, limit]),
-                    (_DUE_JOBS, [shards, limit, limit]),
-                    (_LATE_RUNS, [shards, limit]),
-                    (_ORPHANS, [shards, limit]),
-                    (_ASKED, [incs]),
+                    (READY, [shards, epochs, self._members.inc, limit, limit]),
+                    (DUE_JOBS, [shards, limit, limit]),
+                    (LATE_RUNS, [shards, limit]),
+                    (ORPHANS, [shards, limit]),
+                    (ASKED, [incs]),
                     (_QUEUES, []),
                     (PRESENT, []),
                 ]
             )
         )
         now = Now(0, present[0] - present[1], present[0])
-        self._note_step(now)
+        with self._tending:
+            self._note_step(now)
         self._note_asked(asked)
         woken = self._wake_queues(queues, now)
         items = [

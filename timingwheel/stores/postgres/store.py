@@ -76,6 +76,7 @@ from timingwheel.stores.postgres.queues import Queues
 from timingwheel.stores.postgres.retention import purge
 from timingwheel.stores.postgres.schema import SHARDS, migrate
 from timingwheel.stores.postgres.serving import Serving
+from timingwheel.stores.postgres.tending import Tending
 from timingwheel.stores.postgres.view import LoadedView, Wanted
 
 replace = msgspec.structs.replace
@@ -84,6 +85,7 @@ TTL_NS: Final = 6_000_000_000
 """How long a node lives after its last sign of life."""
 POLL_NS: Final = 500_000_000
 """How long a node rests at most before it looks for what others have put."""
+PURGE_EVERY_NS: Final = 3_600_000_000_000
 REBIND_PART: Final = 64
 DURABLE: Final = Ticket(0)
 """Whatever a call has done is durable when it returns."""
@@ -128,8 +130,8 @@ class PostgresStore:
         self._serving = Serving(self._owner, self._members)
         self._listing = Listing(connections, shards)
         self._queues = Queues(self._owner)
-        self._tend_every_ns = ttl_ns // 3
-        self._tended_ns = clock.monotonic_ns()
+        self._tending = Tending(self.tend, clock, every_ns=ttl_ns // 3)
+        self._purged_ns = clock.monotonic_ns()
         self._is_closed = False
 
     @classmethod
@@ -156,7 +158,7 @@ class PostgresStore:
 
         Raises:
             SchemaError: its tables are newer than this version.
-            psycopg.OperationalError: the database cannot be reached.
+            DatabaseAwayError: the database cannot be reached.
         """
         connections = Connections(where)
         try:
@@ -182,6 +184,7 @@ class PostgresStore:
         if self._is_closed:
             return
         self._is_closed = True
+        self._tending.stop()
         try:
             self._members.close()
         finally:
@@ -191,6 +194,7 @@ class PostgresStore:
         """Let go of the connections and tell nobody, as a process that dies."""
         self._is_closed = True
         self._connections.close()
+        self._tending.stop()
 
     def now(self) -> Instant:
         """Return the present by which this store decides what is due."""
@@ -503,6 +507,7 @@ class PostgresStore:
     def join(self, worker: str, *, ttl_ns: int | None = None) -> None:
         """Announce a worker, before it claims; see JobStore."""
         self._members.join(worker, ttl_ns=ttl_ns)
+        self._tending.start()
 
     def beat(self, worker: str) -> bool:
         """Renew the leases of a worker; False if they ran out and are lost."""
@@ -514,12 +519,17 @@ class PostgresStore:
 
     def recover(self) -> int:
         """Begin to serve: what dead workers left is lost, what passed is missed."""
-        return self._serving.recover()
+        lost = self._serving.recover()
+        self._tending.start()
+        return lost
 
     def tend(self) -> None:
         """Give a sign of life, and take over what nobody serves."""
-        self._tended_ns = self._clock.monotonic_ns()
         self._serving.tend()
+        now_ns = self._clock.monotonic_ns()
+        if now_ns - self._purged_ns >= PURGE_EVERY_NS and self._members.leases:
+            self._purged_ns = now_ns
+            self.purge()
 
     def purge(self) -> int:
         """Forget what is old enough; return how many runs, jobs and skip ranges."""
@@ -527,8 +537,6 @@ class PostgresStore:
 
     def fire(self, limit: int) -> tuple[int, Ticket]:
         """Make ready what is due; see JobStore."""
-        if self._clock.monotonic_ns() - self._tended_ns >= self._tend_every_ns:
-            self.tend()
         with self._owner.changed:
             self._owner.news = False
         return self._serving.fire(limit), DURABLE

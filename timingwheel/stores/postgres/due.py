@@ -1,0 +1,79 @@
+"""What has come due, as SQL: by the database's clock, shard by shard, by index."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from timingwheel.engine.records import Base
+
+# A plain run keeps the base that says what its trigger was; others wake by the wall clock
+# when they are too late to start.
+READY: Final = f"""
+WITH own AS MATERIALIZED (
+    SELECT s.shard FROM unnest(%s::bigint[], %s::bigint[]) AS g(shard, epoch)
+    JOIN timingwheel_shard s ON s.shard = g.shard AND s.epoch = g.epoch
+    AND s.owner_inc = %s ORDER BY s.shard FOR SHARE OF s
+),
+clock AS MATERIALIZED (
+    SELECT base, now_ns FROM (VALUES
+        ({int(Base.ELAPSED)}, timingwheel_elapsed()),
+        ({int(Base.WALL)}, timingwheel_now())
+    ) AS c(base, now_ns)
+),
+due AS MATERIALIZED (
+    SELECT d.* FROM own, clock, LATERAL (
+        SELECT r.shard, r.job_id, r.nominal_ns, r.n, r.version
+        FROM timingwheel_run r
+        WHERE r.shard = own.shard AND r.wake_base = clock.base
+        AND r.wake_ns <= clock.now_ns AND r.live
+        AND r.wake_ns IS NOT NULL AND r.state IN ('planned', 'retrying')
+        ORDER BY r.wake_ns LIMIT %s
+    ) AS d LIMIT %s
+)
+UPDATE timingwheel_run r SET state = 'ready', version = r.version + 1,
+    wake_ns = CASE WHEN r.attempts = 0 THEN r.expires_ns END,
+    wake_base = CASE WHEN r.plain THEN r.wake_base ELSE {int(Base.WALL)} END
+FROM due WHERE r.shard = due.shard AND r.job_id = due.job_id
+AND r.nominal_ns = due.nominal_ns AND r.n = due.n AND r.version = due.version
+RETURNING r.job_id
+"""
+"""Makes ready the runs whose time has come, of shards that are still this node's.
+
+Values: shards, epochs, the node's number, how many a shard, how many."""
+
+DUE_JOBS: Final = f"""
+SELECT d.id FROM unnest(%s::bigint[]) AS own(shard), (VALUES
+    ({int(Base.ELAPSED)}, timingwheel_elapsed()),
+    ({int(Base.WALL)}, timingwheel_now())
+) AS clock(base, now_ns), LATERAL (
+    SELECT j.id, j.wake_ns FROM timingwheel_job j
+    WHERE j.shard = own.shard AND j.wake_base = clock.base
+    AND j.wake_ns <= clock.now_ns AND j.wake_ns IS NOT NULL
+    ORDER BY j.wake_ns LIMIT %s
+) AS d ORDER BY d.wake_ns, d.id LIMIT %s
+"""
+"""Jobs whose next occurrence, or the end of whose pause, has come: shards, limits."""
+
+LATE_RUNS: Final = f"""
+SELECT r.job_id, r.nominal_ns, r.n FROM timingwheel_run r
+WHERE r.shard = ANY(%s) AND r.wake_base = {int(Base.WALL)}
+AND r.wake_ns <= timingwheel_now() AND r.wake_ns IS NOT NULL AND r.live
+AND r.state = 'ready' LIMIT %s
+"""
+"""Ready runs that are too late to start: shards, a limit."""
+
+# By absence, not by age, and not by a join on what may be pruned.
+ORPHANS: Final = """
+SELECT r.job_id, r.nominal_ns, r.n, r.token FROM timingwheel_run r
+WHERE r.state = 'running' AND NOT EXISTS (
+    SELECT 1 FROM timingwheel_member m
+    WHERE m.inc = r.inc AND m.until_ns > timingwheel_elapsed()
+) AND r.shard = ANY(%s) ORDER BY r.token LIMIT %s
+"""
+"""Attempts whose worker is not among the living: shards, a limit."""
+
+ASKED: Final = """
+SELECT r.job_id, r.nominal_ns, r.n, r.token, r.asked FROM timingwheel_run r
+WHERE r.state = 'running' AND r.asked > 0 AND r.inc = ANY(%s)
+"""
+"""Attempts that are to be ended: numbers of workers."""
