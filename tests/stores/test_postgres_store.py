@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import re
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 
 import psycopg
 import pytest
@@ -23,10 +23,20 @@ from tests.stores.stage import (
     every,
     misfire,
 )
-from timingwheel.jobs.model import Cap, JobId, Outcome, Queue, RunReason, RunState
+from timingwheel.jobs.model import (
+    Cap,
+    JobId,
+    Outcome,
+    Pause,
+    Queue,
+    RunReason,
+    RunState,
+)
 from timingwheel.jobs.store import CancelResult, Change, Claim, RunQuery, Verdict
 from timingwheel.stores.deciding.decision import Decision
 from timingwheel.stores.postgres import schema
+from timingwheel.stores.postgres.candidates import Candidate
+from timingwheel.stores.postgres.claiming import Claiming
 from timingwheel.stores.postgres.owner import Item
 from timingwheel.stores.postgres.schema import SchemaError
 from timingwheel.stores.postgres.store import PostgresStore
@@ -318,29 +328,72 @@ def test_a_run_that_another_node_was_given_counts_as_begun(
     assert stage.end(claim) is Verdict.ACCEPTED
 
 
-def test_caps_and_limits_hold_over_nodes(
+class InterferedClaiming(Claiming):
+    """A claim of which another comes true between its look and its end, once."""
+
+    meanwhile: Callable[[], object] | None = None
+
+    def _choose(
+        self, candidates: Sequence[Candidate], wanted: int
+    ) -> tuple[list[Candidate], bool]:
+        chosen = super()._choose(candidates, wanted)
+        if self.meanwhile is not None:
+            call, self.meanwhile = self.meanwhile, None
+            call()
+        return chosen
+
+
+@pytest.mark.parametrize("bound", ["limit", "rate", "cap"])
+def test_bounds_hold_when_two_nodes_claim_at_once(
+    stage: PostgresStage, other: PostgresStore, bound: str
+) -> None:
+    more: dict[str, object] = {"cap": Cap("c", 2)}
+    if bound != "cap":
+        bounds = {"limit": 2} if bound == "limit" else {"rate": 1.0}
+        stage.store.set_queue(Queue(name="q", **bounds))
+        more = {"queue": "q"}
+    # Of another task each, so that what they take is not the same, but bound together.
+    stage.store.put([draft(0, task=task, **more) for task in [TASK, "u"] * 3])
+    stage.fire()
+    other.join("o")
+    claims: list[Claim] = []
+    claiming = InterferedClaiming(
+        stage.store._owner,
+        stage.store._members,
+        WORKER,
+        tasks=TASKS,
+        count=1,
+        ahead=0,
+        queues=None,
+    )
+    claiming.meanwhile = lambda: claims.extend(
+        other.claim("o", tasks=frozenset({"u"}), count=5)[0]
+    )
+    claiming.run()
+    claims += claiming.claims
+    assert len({claim.run.id for claim in claims}) == len(claims)
+    assert len(claims) == (1 if bound == "rate" else 2)
+
+
+def test_a_queue_that_is_paused_while_a_node_claims_lets_nothing_go(
     stage: PostgresStage, other: PostgresStore
 ) -> None:
-    stage.store.set_queue(Queue(name="q", limit=2))
-    stage.store.put([draft(0, queue="q")] * 5)
-    stage.store.put([draft(0, cap=Cap("c", 3))] * 9)
+    stage.store.set_queue(Queue(name="q"))
+    stage.store.put([draft(0, queue="q")])
     stage.fire()
-    claims: list[Claim] = []
-
-    def claim(node: PostgresStore, name: str) -> None:
-        node.join(name)
-        claims.extend(node.claim(name, tasks=TASKS, count=20)[0])
-
-    threads = [
-        threading.Thread(target=claim, args=(node, name))
-        for name, node in (("a", stage.store), ("b", other))
-    ]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    queues = [claim.run.queue for claim in claims]
-    assert (queues.count("q"), queues.count("default")) == (2, 3)
+    claiming = InterferedClaiming(
+        stage.store._owner,
+        stage.store._members,
+        WORKER,
+        tasks=TASKS,
+        count=1,
+        ahead=0,
+        queues=None,
+    )
+    pause = Pause(since_ns=stage.now_ns)
+    claiming.meanwhile = lambda: other.set_queue(Queue(name="q", pause=pause))
+    claiming.run()
+    assert claiming.claims == []
 
 
 # -- the tables -------------------------------------------------------------------------------
