@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import psycopg
+
 from tests.postgres import Postgres
 from timingwheel import Scheduler
 
@@ -28,9 +30,34 @@ def test_what_one_process_has_put_another_runs(postgres: Postgres) -> None:
     where = postgres.new_schema()
     planner, worker = Scheduler(where), Scheduler(where)
     worker.task(name="double")(double)
-    job = planner.add(planner.task(name="double")(never).call(4), delay=0, name="both")
+    job = planner.add(
+        planner.task(name="double")(never).call(4), every="1h", name="both"
+    )
     with worker:
-        run = next(iter(worker.runs(job=job.id)))
+        run = planner.trigger(job.id)
         assert worker.run(run.id).wait(timeout=30).result == b"\x08"
-    assert [run.state for run in planner.runs(job=job.id)] == ["succeeded"]
+        again = planner.trigger(job.id)  # and who waits elsewhere is told
+        assert planner.run(again.id).wait(timeout=30).result == b"\x08"
+    assert [run.state for run in planner.runs(job=job.id)] == ["succeeded"] * 2
     planner.stop()
+
+
+def test_a_node_goes_on_when_the_database_is_back(postgres: Postgres) -> None:
+    """All its connections are cut while it rests; it opens others."""
+    where = postgres.new_schema()
+    app = Scheduler(where)
+    task = app.task(double)
+    with app:
+        first = app.add(task.call(1), every="0.1s", overlap="allow")
+        with psycopg.connect(where, autocommit=True) as connection:
+            for _ in range(5):
+                connection.execute(
+                    "SELECT pg_terminate_backend(pid) FROM pg_stat_activity "
+                    "WHERE pid <> pg_backend_pid() AND datname = current_database()"
+                )
+        other = Scheduler(where)  # for this one's first statements meet no such fate
+        other.task(double)
+        run = other.trigger(first.id)
+        assert app.run(run.id).wait(timeout=60).result == b"\x02"
+        assert app.is_serving
+        other.stop()

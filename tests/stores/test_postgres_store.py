@@ -317,6 +317,23 @@ def test_a_request_reaches_the_node_that_works(
     assert stage.states(job_id) == ["cancelled"]
 
 
+def test_an_end_by_another_node_is_told_to_whoever_waits_here(
+    stage: PostgresStage, other: PostgresStore
+) -> None:
+    told: list[str] = []
+    stage.store.add_listener(lambda runs: told.extend(run.id for run in runs))
+    waited_for, ignored = (stage.run(stage.put(0)).id for _ in range(2))
+    stage.store.expect(waited_for)
+    stage.fire()
+    other.finish([end_of(claim) for claim in start(other, "o")])
+    stage.store.tend()
+    assert told == [waited_for]
+    stage.store.expect_no_more(waited_for)
+    stage.store.tend()
+    assert told == [waited_for]
+    assert ignored != waited_for
+
+
 def test_a_run_that_another_node_was_given_counts_as_begun(
     stage: PostgresStage, other: PostgresStore
 ) -> None:

@@ -7,6 +7,7 @@ that gives the connection to another after each transaction.
 from __future__ import annotations
 
 import contextlib
+import select
 import threading
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
@@ -105,7 +106,9 @@ class Connections:
         with self._lock:
             if self._is_closed:
                 raise EngineClosedError(_CLOSED)
-            connection = self._idle.pop() if self._idle else None
+            connection = None
+            while self._idle and connection is None:
+                connection = _unless_ended(self._idle.pop())
         try:
             if connection is None:
                 connection = self._open()
@@ -177,6 +180,16 @@ _DUMPERS: Final = (
     (Blobs, _BlobsDumper),
     (Bools, _BoolsDumper),
 )
+
+
+def _unless_ended(connection: Connection) -> Connection | None:
+    """Return an idle connection, unless the server has said something: that is its end."""
+    poll = select.poll()
+    poll.register(connection.fileno(), select.POLLIN)
+    if not poll.poll(0):
+        return connection
+    connection.close()
+    return None
 
 
 def _is_away(error: psycopg.OperationalError) -> bool:

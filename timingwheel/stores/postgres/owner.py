@@ -230,10 +230,14 @@ class PostgresOwner:
         for token in changes.released:
             self.claimed.pop(token, None)
         self._take_requests(asked)
-        if changes.ended:
-            for listener in self.listeners:
-                listener(changes.ended)
+        self.tell(changes.ended)
         self.wake()
+
+    def tell(self, ended: Sequence[Run]) -> None:
+        """Tell listeners of runs that have ended."""
+        if ended:
+            for listener in self.listeners:
+                listener(ended)
 
     def wake(self) -> None:
         """Have the node look again."""

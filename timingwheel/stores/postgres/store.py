@@ -66,6 +66,7 @@ from timingwheel.stores.history_retention import Retention
 from timingwheel.stores.identity import StoreTag, require_run_id
 from timingwheel.stores.postgres.claiming import Claiming
 from timingwheel.stores.postgres.connections import Connections
+from timingwheel.stores.postgres.expecting import Expecting
 from timingwheel.stores.postgres.forecast import load_ahead
 from timingwheel.stores.postgres.listing import Listing
 from timingwheel.stores.postgres.loading import Loading
@@ -130,6 +131,7 @@ class PostgresStore:
         self._serving = Serving(self._owner, self._members)
         self._listing = Listing(connections, shards)
         self._queues = Queues(self._owner)
+        self._expecting = Expecting(connections, shards)
         self._tending = Tending(self.tend, clock, every_ns=ttl_ns // 3)
         self._purged_ns = clock.monotonic_ns()
         self._is_closed = False
@@ -526,6 +528,7 @@ class PostgresStore:
     def tend(self) -> None:
         """Give a sign of life, and take over what nobody serves."""
         self._serving.tend()
+        self._owner.tell(self._expecting.ended())
         now_ns = self._clock.monotonic_ns()
         if now_ns - self._purged_ns >= PURGE_EVERY_NS and self._members.leases:
             self._purged_ns = now_ns
@@ -595,8 +598,20 @@ class PostgresStore:
         self._clock.wait(self._owner.changed, ends_ns)
 
     def add_listener(self, listener: Callable[[Sequence[Run]], None]) -> None:
-        """Call with runs that reached a final state by what this process did."""
+        """Call with runs that reached a final state: by what this process did, or expected.
+
+        The listener must be quick and must not raise; it may hear of a run twice.
+        """
         self._owner.listeners.append(listener)
+
+    def expect(self, run_id: RunId) -> None:
+        """Have listeners told of a run's end, whichever process ends it."""
+        self._expecting.add(run_id)
+        self._tending.start()
+
+    def expect_no_more(self, run_id: RunId) -> None:
+        """Nobody waits for that run any more."""
+        self._expecting.remove(run_id)
 
 
 def _view(decision: Decision) -> LoadedView:
