@@ -13,6 +13,8 @@ import pytest
 from tests.postgres import Postgres
 from tests.stores.postgres_stage import SHARDS, PostgresStage
 from tests.stores.stage import (
+    DAY,
+    HOUR,
     NO_RETRY,
     SECOND,
     TASK,
@@ -411,6 +413,20 @@ def test_a_queue_that_is_paused_while_a_node_claims_lets_nothing_go(
     claiming.meanwhile = lambda: other.set_queue(Queue(name="q", pause=pause))
     claiming.run()
     assert claiming.claims == []
+
+
+def test_a_node_forgets_what_is_old_by_itself_a_little_at_a_time(
+    stage: PostgresStage,
+) -> None:
+    jobs = [stage.put(0) for _ in range(3)]
+    stage.step()
+    stage.advance(8 * DAY / SECOND)
+    stage.store.tend()
+    assert [stage.store.get(job) is None for job in jobs] == [False] * 3
+    stage.clock.advance(ns=HOUR)
+    stage.store.tend()
+    assert [stage.store.get(job) for job in jobs] == [None] * 3
+    assert stage.sql("SELECT count(*) FROM timingwheel_attempt") == [(0,)]
 
 
 # -- the tables -------------------------------------------------------------------------------

@@ -29,6 +29,7 @@ from timingwheel.stores.postgres.rows import (
     shard_of,
     texts,
 )
+from timingwheel.stores.postgres.writing import CONFLICTS
 
 replace = msgspec.structs.replace
 
@@ -86,13 +87,19 @@ numbered AS MATERIALIZED (
         WHERE ok.ok AND ok.alive ORDER BY u.place
     ) AS o
 ),
+locked AS MATERIALIZED (
+    SELECT u.place, u.token, u.caps, r.shard, r.job_id, r.nominal_ns, r.n
+    FROM numbered u JOIN timingwheel_run r ON r.shard = u.shard AND r.job_id = u.job_id
+    AND r.nominal_ns = u.nominal_ns AND r.n = u.n AND r.version = u.version
+    ORDER BY r.shard, r.job_id, r.nominal_ns, r.n FOR UPDATE OF r
+),
 taken AS (
     UPDATE timingwheel_run r SET state = 'running', version = r.version + 1,
         attempts = r.attempts + 1, started_ns = %s, token = u.token, worker = %s,
         inc = %s, caps = u.caps::text[], asked = 0,
         wake_ns = CASE WHEN r.plain THEN r.wake_ns END
-    FROM numbered u WHERE r.shard = u.shard AND r.job_id = u.job_id
-    AND r.nominal_ns = u.nominal_ns AND r.n = u.n AND r.version = u.version
+    FROM locked u WHERE r.shard = u.shard AND r.job_id = u.job_id
+    AND r.nominal_ns = u.nominal_ns AND r.n = u.n
     RETURNING u.place, u.token
 )
 SELECT ok.ok, ok.alive, taken.place, taken.token FROM ok LEFT JOIN taken ON true
@@ -247,7 +254,10 @@ class Claiming:
             UnknownWorkerError: the worker's lease is past.
         """
         [(sql, values)] = [self._statement(picked)]
-        rows = self._owner.connections.rows(sql, values)
+        try:
+            rows = self._owner.connections.rows(sql, values)
+        except CONFLICTS:
+            return False
         is_ok, is_alive = rows[0][:2]
         if not is_alive:
             if self._members.renew(self._worker):

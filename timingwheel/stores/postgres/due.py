@@ -29,12 +29,18 @@ due AS MATERIALIZED (
         AND r.wake_ns IS NOT NULL AND r.state IN ('planned', 'retrying')
         ORDER BY r.wake_ns LIMIT %s
     ) AS d LIMIT %s
+),
+locked AS MATERIALIZED (
+    SELECT r.shard, r.job_id, r.nominal_ns, r.n
+    FROM due d JOIN timingwheel_run r ON r.shard = d.shard AND r.job_id = d.job_id
+    AND r.nominal_ns = d.nominal_ns AND r.n = d.n AND r.version = d.version
+    ORDER BY r.shard, r.job_id, r.nominal_ns, r.n FOR UPDATE OF r
 )
 UPDATE timingwheel_run r SET state = 'ready', version = r.version + 1,
     wake_ns = CASE WHEN r.attempts = 0 THEN r.expires_ns END,
     wake_base = CASE WHEN r.plain THEN r.wake_base ELSE {int(Base.WALL)} END
-FROM due WHERE r.shard = due.shard AND r.job_id = due.job_id
-AND r.nominal_ns = due.nominal_ns AND r.n = due.n AND r.version = due.version
+FROM locked u WHERE r.shard = u.shard AND r.job_id = u.job_id
+AND r.nominal_ns = u.nominal_ns AND r.n = u.n
 RETURNING r.job_id
 """
 """Makes ready the runs whose time has come, of shards that are still this node's.

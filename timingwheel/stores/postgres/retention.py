@@ -60,27 +60,44 @@ DELETE FROM timingwheel_job j WHERE NOT j.live AND j.ended_ns < %s AND NOT EXIST
 _SKIPS: Final = "DELETE FROM timingwheel_skips WHERE last_ns < %s RETURNING shard"
 
 
-def purge(connections: Connections, now_ns: int, retention: Retention) -> int:
-    """Forget what is old enough; return how many runs, jobs and skip ranges."""
-    runs_before = now_ns - retention.runs_ns
-    values: dict[str, object] = {
-        "runs_before": runs_before,
-        "dead_before": now_ns - retention.dead_ns,
-        "runs_min": retention.runs_min,
-        "step": STEP_ROWS,
-        "after_ns": -(2**63),
-        "after_id": "",
-    }
-    deleted = 0
-    while True:
-        # Runs of one job that end in one moment may be split by a step: then the rest
-        # of them waits for the next purge.
-        rows = connections.named_rows(_RUNS, values)
-        if not rows:
-            break
-        gone, looked_at, values["after_ns"], values["after_id"] = rows[0]
-        deleted += gone
-        if looked_at < STEP_ROWS:
-            break
-    deleted += len(connections.rows(_JOBS, [runs_before]))
-    return deleted + len(connections.rows(_SKIPS, [now_ns - retention.skips_ns]))
+class Purge:
+    """One walk through all that may have to go: call step() until is_done.
+
+    Args:
+        connections: to the database.
+        now_ns: the present, wall.
+        retention: what stays.
+    """
+
+    def __init__(
+        self, connections: Connections, now_ns: int, retention: Retention
+    ) -> None:
+        self.is_done = False
+        self._connections = connections
+        self._runs_before_ns = now_ns - retention.runs_ns
+        self._skips_before_ns = now_ns - retention.skips_ns
+        self._values: dict[str, object] = {
+            "runs_before": self._runs_before_ns,
+            "dead_before": now_ns - retention.dead_ns,
+            "runs_min": retention.runs_min,
+            "step": STEP_ROWS,
+            "after_ns": -(2**63),
+            "after_id": "",
+        }
+
+    def step(self) -> int:
+        """Go on a little; return how many runs, jobs and skip ranges went."""
+        values = self._values
+        rows = self._connections.named_rows(_RUNS, values)
+        gone = looked_at = 0
+        if rows:
+            # Runs of one job that have ended in one moment may be split by a step: then
+            # the rest of them waits for the next walk.
+            gone, looked_at, values["after_ns"], values["after_id"] = rows[0]
+        if looked_at == STEP_ROWS:
+            return gone
+        # Runs before jobs, since a job outlives its runs.
+        self.is_done = True
+        jobs = self._connections.rows(_JOBS, [self._runs_before_ns])
+        skips = self._connections.rows(_SKIPS, [self._skips_before_ns])
+        return gone + len(jobs) + len(skips)

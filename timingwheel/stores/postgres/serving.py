@@ -45,6 +45,7 @@ from timingwheel.stores.postgres.owner import Item, PostgresOwner
 from timingwheel.stores.postgres.putting import put
 from timingwheel.stores.postgres.queues import decode_queue
 from timingwheel.stores.postgres.view import Wanted
+from timingwheel.stores.postgres.writing import CONFLICTS
 
 replace = msgspec.structs.replace
 
@@ -168,8 +169,8 @@ class Serving:
         shards = Ints(leases)
         epochs = Ints(lease.epoch for lease in leases.values())
         incs = Ints(self._members.incs())
-        ready, jobs, late, orphans, asked, queues, [present] = (
-            self._owner.connections.all(
+        try:
+            found = self._owner.connections.all(
                 [
                     (READY, [shards, epochs, self._members.inc, limit, limit]),
                     (DUE_JOBS, [shards, limit, limit]),
@@ -180,7 +181,10 @@ class Serving:
                     (PRESENT, []),
                 ]
             )
-        )
+        except CONFLICTS:
+            self._owner.wake()  # so that it is tried again at once
+            return 0
+        ready, jobs, late, orphans, asked, queues, [present] = found
         now = Now(0, present[0] - present[1], present[0])
         with self._tending:
             self._note_step(now)
@@ -294,6 +298,8 @@ class Serving:
             decide = partial(self._decide_end, end, (job_id, key), verdicts, place)
             together.append(Item(job_id, decide))
         self._owner.steps(together, {})
+        for end in ends:  # also what was not ours any more
+            self._owner.claimed.pop(end.token, None)
         return verdicts
 
     def _decide_end(

@@ -74,7 +74,7 @@ from timingwheel.stores.postgres.membership import Membership
 from timingwheel.stores.postgres.owner import Item, PostgresOwner
 from timingwheel.stores.postgres.putting import put, wanted_by
 from timingwheel.stores.postgres.queues import Queues
-from timingwheel.stores.postgres.retention import purge
+from timingwheel.stores.postgres.retention import Purge
 from timingwheel.stores.postgres.schema import SHARDS, migrate
 from timingwheel.stores.postgres.serving import Serving
 from timingwheel.stores.postgres.tending import Tending
@@ -87,6 +87,8 @@ TTL_NS: Final = 6_000_000_000
 POLL_NS: Final = 500_000_000
 """How long a node rests at most before it looks for what others have put."""
 PURGE_EVERY_NS: Final = 3_600_000_000_000
+PURGE_STEPS: Final = 10
+"""That come between two signs of life: about half a second."""
 REBIND_PART: Final = 64
 DURABLE: Final = Ticket(0)
 """Whatever a call has done is durable when it returns."""
@@ -134,6 +136,7 @@ class PostgresStore:
         self._expecting = Expecting(connections, shards)
         self._tending = Tending(self.tend, clock, every_ns=ttl_ns // 3)
         self._purged_ns = clock.monotonic_ns()
+        self._purge: Purge | None = None
         self._is_closed = False
 
     @classmethod
@@ -529,14 +532,32 @@ class PostgresStore:
         """Give a sign of life, and take over what nobody serves."""
         self._serving.tend()
         self._owner.tell(self._expecting.ended())
+        self._purge_a_little()
+
+    def _purge_a_little(self) -> None:
+        """Go on with a purge, begin the next, or do nothing; never long."""
         now_ns = self._clock.monotonic_ns()
-        if now_ns - self._purged_ns >= PURGE_EVERY_NS and self._members.leases:
+        if self._purge is None:
+            if now_ns - self._purged_ns < PURGE_EVERY_NS or not self._members.leases:
+                return
             self._purged_ns = now_ns
-            self.purge()
+            self._purge = self._new_purge()
+        for _ in range(PURGE_STEPS):
+            if self._purge.is_done:
+                self._purge = None
+                return
+            self._purge.step()
+
+    def _new_purge(self) -> Purge:
+        return Purge(self._connections, self.now().wall_ns, self._retention)
 
     def purge(self) -> int:
         """Forget what is old enough; return how many runs, jobs and skip ranges."""
-        return purge(self._connections, self.now().wall_ns, self._retention)
+        walk = self._new_purge()
+        gone = 0
+        while not walk.is_done:
+            gone += walk.step()
+        return gone
 
     def fire(self, limit: int) -> tuple[int, Ticket]:
         """Make ready what is due; see JobStore."""
