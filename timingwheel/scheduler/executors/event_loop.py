@@ -11,7 +11,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import threading
-from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Final
@@ -24,18 +23,23 @@ from timingwheel.scheduler.executors.attempt import (
     canceller,
     may_begin,
 )
-from timingwheel.scheduler.executors.executor import HEED_S, Host, Work
-from timingwheel.scheduler.executors.pace import Pace
-from timingwheel.scheduler.executors.reports import Reports
+from timingwheel.scheduler.executors.executor import Work
+from timingwheel.scheduler.executors.slotted import SlottedExecutor
 
 SLOTS_DEFAULT: Final = 100
 _TIDY_S: Final = 0.2
 
 
-class AsyncioExecutor:
-    """At most `slots` coroutines at once.
+@dataclass(slots=True, eq=False)
+class _Slot:
+    work: Work
+    attempt: Attempt
+    loop: asyncio.AbstractEventLoop
+    handler: asyncio.Task[Finish] | None = None
 
-    Invariant: each attempt is reported by whoever takes it out of `_running`, so once.
+
+class AsyncioExecutor(SlottedExecutor[_Slot]):
+    """At most `slots` coroutines at once.
 
     Args:
         slots: how many at once, 1 or more.
@@ -48,36 +52,11 @@ class AsyncioExecutor:
         *,
         loop: asyncio.AbstractEventLoop | None = None,
     ) -> None:
-        self.slots = slots
+        super().__init__(slots)
         self._given_loop = loop
         self._thread: _LoopThread | None = None
-        self._lock = threading.Lock()
-        self._done = threading.Condition(self._lock)
-        self._waiting: deque[Work] = deque()
-        self._running: dict[int, _Slot] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self._stuck = 0
-        self._reports = Reports(self._done)
-        self._pace = Pace()
-        self._stopped = False
-
-    def start(self, host: Host) -> None:
-        """Make ready; a thread is not started before there is work."""
-        self._host = host
-
-    @property
-    def free(self) -> int:
-        """How many coroutines could start at once."""
-        with self._lock:
-            return max(self._free(), 0)
-
-    @property
-    def ahead(self) -> int:
-        """How much more it would get through soon."""
-        with self._lock:
-            behind = max(-self._free(), 0)
-            # They take turns on one thread, so more slots do not get through more.
-            return max(self._pace.ahead(1) - behind, 0)
 
     def submit(self, works: Sequence[Work]) -> None:
         """Queue works, and start them as slots allow."""
@@ -99,25 +78,8 @@ class AsyncioExecutor:
 
     def stop(self, grace_s: float) -> list[Work]:
         """Start nothing more; see Executor. On its own loop it does not wait."""
+        left = super().stop(grace_s)
         with self._lock:
-            self._stopped = True
-            left = list(self._waiting)
-            self._waiting.clear()
-            is_on_loop = self._is_on_loop()  # then nothing could end while we wait
-            if not is_on_loop:
-                self._done.wait_for(self._is_quiet, timeout=grace_s)
-            late = list(self._running)
-        for token in late:
-            self.interrupt(token, Outcome.SHUTDOWN, kill=False)
-        with self._lock:
-            if not is_on_loop:
-                self._done.wait_for(self._is_quiet, timeout=HEED_S)
-            stuck = list(self._running)
-        for token in stuck:
-            self.interrupt(token, Outcome.SHUTDOWN, kill=True)
-        with self._lock:
-            if not is_on_loop:
-                self._done.wait_for(lambda: self._reports.are_told)
             thread, self._thread = self._thread, None
         if thread is not None:
             thread.end()
@@ -157,16 +119,10 @@ class AsyncioExecutor:
                 finish = await self._finish(slot)
                 duration_ns = host.clock.monotonic_ns() - began_ns
         finally:
+            is_ours = self._leave(token, slot, finish, duration_ns)
             with self._lock:
-                is_ours = self._running.get(token) is slot
-                if is_ours:
-                    del self._running[token]
-                    if finish is not None:
-                        self._pace.note(duration_ns)
-                        self._reports.announce()
-                else:
+                if not is_ours:
                     self._stuck -= 1
-                self._done.notify_all()
                 loop = slot.loop if self._stopped else self._loop()
         if is_ours and finish is not None:
             self._reports.tell(host, finish)
@@ -195,8 +151,9 @@ class AsyncioExecutor:
 
     # -- inside ---------------------------------------------------------------------------
 
-    def _free(self) -> int:
-        return self.slots - len(self._running) - len(self._waiting)
+    @property
+    def _side_by_side(self) -> int:
+        return 1  # they take turns on one thread
 
     def _loop(self) -> asyncio.AbstractEventLoop:
         """Return the loop for new work, with the lock held."""
@@ -206,17 +163,14 @@ class AsyncioExecutor:
             self._thread = _LoopThread()
         return self._thread.loop
 
-    def _is_quiet(self) -> bool:
-        return not self._running and self._reports.are_told
-
-    def _is_on_loop(self) -> bool:
-        """Whether the caller is a coroutine or a callback of the loop for new work."""
+    def _may_wait(self) -> bool:
         try:
             running = asyncio.get_running_loop()
         except RuntimeError:
-            return False
+            return True
+        # In a coroutine or a callback of that loop: nothing could end while it waits.
         own = None if self._thread is None else self._thread.loop
-        return running is self._given_loop or running is own
+        return running is not self._given_loop and running is not own
 
     def _call(self, loop: asyncio.AbstractEventLoop, callback: Any) -> None:
         with contextlib.suppress(RuntimeError):  # closed: nothing starts there any more
@@ -254,14 +208,6 @@ class AsyncioExecutor:
             return False
         running = asyncio.current_task(slot.loop)
         return running is not None and running is slot.handler
-
-
-@dataclass(slots=True, eq=False)
-class _Slot:
-    work: Work
-    attempt: Attempt
-    loop: asyncio.AbstractEventLoop
-    handler: asyncio.Task[Finish] | None = None
 
 
 class _LoopThread:

@@ -10,47 +10,21 @@ handles SIGINT itself, as `run_forever` does.
 from __future__ import annotations
 
 import threading
-from collections import deque
 from collections.abc import Sequence
 
 from timingwheel.jobs.model import Outcome
 from timingwheel.jobs.store import Finish
 from timingwheel.scheduler.executors.attempt import Attempt, attempt_for, may_begin
-from timingwheel.scheduler.executors.executor import HEED_S, Host, Work
-from timingwheel.scheduler.executors.pace import Pace
-from timingwheel.scheduler.executors.reports import Reports
+from timingwheel.scheduler.executors.executor import Work
+from timingwheel.scheduler.executors.slotted import SlottedExecutor
 
 
-class InlineExecutor:
+class InlineExecutor(SlottedExecutor[Attempt]):
     """One slot: the submitting thread. See Executor for what each method promises."""
 
-    slots = 1
-
     def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._changed = threading.Condition(self._lock)
-        self._running: dict[int, Attempt] = {}
-        self._waiting: deque[Work] = deque()
-        self._reports = Reports(self._changed)
-        self._pace = Pace()
-        self._stopped = False
+        super().__init__(1)
         self._thread = 0
-
-    def start(self, host: Host) -> None:
-        """Make ready."""
-        self._host = host
-
-    @property
-    def free(self) -> int:
-        """1 unless something runs or waits."""
-        with self._lock:
-            return 0 if self._running or self._waiting else 1
-
-    @property
-    def ahead(self) -> int:
-        """How much more it would get through soon."""
-        with self._lock:
-            return max(self._pace.ahead(1) - len(self._waiting), 0)
 
     def submit(self, works: Sequence[Work]) -> None:
         """Run the works in this thread, one after the other, and return."""
@@ -82,28 +56,8 @@ class InlineExecutor:
                 attempt.abandoned(outcome, "given up: it goes on in the node's thread"),
             )
 
-    def stop(self, grace_s: float) -> list[Work]:
-        """Start nothing more; see Executor."""
-        with self._changed:
-            self._stopped = True
-            left = list(self._waiting)
-            self._waiting.clear()
-            is_own = threading.get_ident() == self._thread  # it would wait for itself
-            if not is_own:
-                self._changed.wait_for(self._is_quiet, timeout=grace_s)
-            late = list(self._running)
-        for token in late:
-            self.interrupt(token, Outcome.SHUTDOWN, kill=False)
-        with self._changed:
-            if not is_own:
-                self._changed.wait_for(self._is_quiet, timeout=HEED_S)
-            stuck = list(self._running)
-        for token in stuck:
-            self.interrupt(token, Outcome.SHUTDOWN, kill=True)
-        return left
-
-    def _is_quiet(self) -> bool:
-        return not self._running and self._reports.are_told
+    def _may_wait(self) -> bool:
+        return threading.get_ident() != self._thread  # it would wait for itself
 
     def _next(self) -> Work | None:
         with self._lock:
@@ -127,13 +81,6 @@ class InlineExecutor:
                 finish = attempt.run()
                 duration_ns = host.clock.monotonic_ns() - began_ns
         finally:
-            with self._lock:
-                is_ours = self._running.pop(token, None) is not None
-                if finish is not None:
-                    self._pace.note(duration_ns)
-                if is_ours and finish is not None:
-                    self._reports.announce()
-                else:  # nothing more will be told that `stop` could wait for
-                    self._changed.notify_all()
+            is_ours = self._leave(token, attempt, finish, duration_ns)
         if is_ours and finish is not None:
             self._reports.tell(host, finish)

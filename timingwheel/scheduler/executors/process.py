@@ -17,7 +17,6 @@ import os
 import pickle
 import sys
 import threading
-from collections import deque
 from collections.abc import Sequence
 from functools import partial
 from typing import Final
@@ -30,7 +29,7 @@ from timingwheel.scheduler.attempt_log import LogTail
 from timingwheel.scheduler.context import TASK_LOGGER, LeaseLost
 from timingwheel.scheduler.executors.attempt import log_ids, may_begin
 from timingwheel.scheduler.executors.commands import exit_words
-from timingwheel.scheduler.executors.executor import HEED_S, Host, Work
+from timingwheel.scheduler.executors.executor import Host, Work
 from timingwheel.scheduler.executors.messages import (
     Add,
     Answer,
@@ -44,9 +43,8 @@ from timingwheel.scheduler.executors.messages import (
     pickled_error,
     pickled_options,
 )
-from timingwheel.scheduler.executors.pace import Pace
 from timingwheel.scheduler.executors.process_slot import ProcessSlot
-from timingwheel.scheduler.executors.reports import Reports
+from timingwheel.scheduler.executors.slotted import SlottedExecutor
 from timingwheel.scheduler.executors.switchboard import Switchboard
 from timingwheel.scheduler.places import MAIN
 from timingwheel.scheduler.tasks import Task
@@ -88,11 +86,11 @@ class _Running:
         )
 
 
-class ProcessExecutor:
+class ProcessExecutor(SlottedExecutor[_Running]):
     """At most `slots` handlers at once, each in a process of its own.
 
-    Invariants: each attempt is reported by whoever takes it out of `_running`, so once;
-    the children, their sockets and the selector belong to the manager thread alone.
+    Invariant: the children, their sockets and the selector belong to the manager thread
+    alone.
 
     Args:
         slots: how many at once, 1 or more.
@@ -100,15 +98,8 @@ class ProcessExecutor:
     """
 
     def __init__(self, slots: int, *, python: str | None = None) -> None:
-        self.slots = slots
+        super().__init__(slots)
         self._python = python or sys.executable
-        self._lock = threading.Lock()
-        self._done = threading.Condition(self._lock)
-        self._waiting: deque[Work] = deque()
-        self._running: dict[int, _Running] = {}
-        self._reports = Reports(self._done)
-        self._pace = Pace()
-        self._stopped = False
         self._manager: threading.Thread | None = None
         self._board: Switchboard | None = None
         self._children: dict[ProcessSlot, _Running | None] = {}
@@ -117,22 +108,9 @@ class ProcessExecutor:
 
     def start(self, host: Host) -> None:
         """Make ready; no process is started before there is work."""
-        self._host = host
+        super().start(host)
         path = getattr(sys.modules.get(MAIN), "__file__", None)
         self._main = None if path is None else os.path.abspath(path)
-
-    @property
-    def free(self) -> int:
-        """How many handlers could start at once."""
-        with self._lock:
-            return max(self._free(), 0)
-
-    @property
-    def ahead(self) -> int:
-        """How much more it would get through soon."""
-        with self._lock:
-            behind = max(-self._free(), 0)
-            return max(self._pace.ahead(self.slots) - behind, 0)
 
     def submit(self, works: Sequence[Work]) -> None:
         """Queue works, and start children for them as slots allow."""
@@ -168,22 +146,8 @@ class ProcessExecutor:
 
     def stop(self, grace_s: float) -> list[Work]:
         """Start nothing more; see Executor. No child is left when it returns."""
-        with self._lock:
-            self._stopped = True
-            left = list(self._waiting)
-            self._waiting.clear()
-            self._done.wait_for(self._is_quiet, timeout=grace_s)
-            late = list(self._running)
-        for token in late:
-            self.interrupt(token, Outcome.SHUTDOWN, kill=False)
-        with self._lock:
-            self._done.wait_for(self._is_quiet, timeout=HEED_S)
-            stuck = list(self._running)
-        for token in stuck:
-            self.interrupt(token, Outcome.SHUTDOWN, kill=True)
+        left = super().stop(grace_s)
         if self._board is not None and self._manager is not None:
-            with self._lock:
-                self._done.wait_for(lambda: self._reports.are_told)
             self._board.order(self._end)
             self._manager.join()
         return left
@@ -373,22 +337,10 @@ class ProcessExecutor:
 
     # -- inside ---------------------------------------------------------------------------
 
-    def _is_quiet(self) -> bool:
-        return not self._running and self._reports.are_told
-
-    def _free(self) -> int:
-        return self.slots - len(self._running) - len(self._waiting)
-
     def _report(self, running: _Running, finish: Finish) -> None:
-        with self._lock:
-            if self._running.get(finish.token) is not running:
-                return
-            del self._running[finish.token]
-            duration_ns = self._host.clock.monotonic_ns() - running.began_ns
-            self._pace.note(duration_ns)
-            self._reports.announce()
-            self._done.notify_all()
-        self._reports.tell(self._host, finish)
+        duration_ns = self._host.clock.monotonic_ns() - running.began_ns
+        if self._leave(finish.token, running, finish, duration_ns):
+            self._reports.tell(self._host, finish)
 
 
 def _nothing() -> None:

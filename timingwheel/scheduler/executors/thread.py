@@ -9,7 +9,6 @@ returns in the end is dropped.
 from __future__ import annotations
 
 import threading
-from collections import deque
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -17,16 +16,20 @@ from timingwheel.clock import WAIT_MAX_NS
 from timingwheel.jobs.model import Outcome
 from timingwheel.jobs.store import Finish
 from timingwheel.scheduler.executors.attempt import Attempt, attempt_for, may_begin
-from timingwheel.scheduler.executors.executor import HEED_S, Host, Work
-from timingwheel.scheduler.executors.pace import Pace
-from timingwheel.scheduler.executors.reports import Reports
+from timingwheel.scheduler.executors.executor import Work
+from timingwheel.scheduler.executors.slotted import SlottedExecutor
 
 
-class ThreadExecutor:
+class _Slot(NamedTuple):
+    work: Work
+    attempt: Attempt
+    thread: threading.Thread
+
+
+class ThreadExecutor(SlottedExecutor[_Slot]):
     """At most `slots` handlers at once, each in a thread of its own.
 
-    Invariants: each attempt is reported by whoever takes it out of `_running`, so once;
-    at most `slots` threads are not stuck.
+    Invariant: at most `slots` threads are not stuck.
 
     Args:
         slots: how many handlers at once, 1 or more.
@@ -34,37 +37,13 @@ class ThreadExecutor:
     """
 
     def __init__(self, slots: int, *, name: str = "timingwheel-handler") -> None:
-        self.slots = slots
+        super().__init__(slots)
         self._name = name
-        self._lock = threading.Lock()
         self._changed = threading.Condition(self._lock)
-        self._done = threading.Condition(self._lock)
-        self._waiting: deque[Work] = deque()
-        self._running: dict[int, _Slot] = {}
         self._threads: set[threading.Thread] = set()
         self._idle = 0
         self._started = 0
         self._stuck = 0
-        self._reports = Reports(self._done)
-        self._pace = Pace()
-        self._stopped = False
-
-    def start(self, host: Host) -> None:
-        """Make ready; no thread is started before there is work."""
-        self._host = host
-
-    @property
-    def free(self) -> int:
-        """How many handlers could start at once."""
-        with self._lock:
-            return max(self._free(), 0)
-
-    @property
-    def ahead(self) -> int:
-        """How much more it would get through soon."""
-        with self._lock:
-            behind = max(-self._free(), 0)
-            return max(self._pace.ahead(self.slots) - behind, 0)
 
     def submit(self, works: Sequence[Work]) -> None:
         """Queue works, and start threads for them as slots allow."""
@@ -89,26 +68,6 @@ class ThreadExecutor:
         if kill:
             self._give_up(slot, outcome, was_outside=was_outside)
 
-    def stop(self, grace_s: float) -> list[Work]:
-        """Start nothing more; see Executor. Stuck threads are left behind as daemons."""
-        with self._lock:
-            self._stopped = True
-            left = list(self._waiting)
-            self._waiting.clear()
-            self._changed.notify_all()
-            self._done.wait_for(self._is_quiet, timeout=grace_s)
-            late = list(self._running)
-        for token in late:
-            self.interrupt(token, Outcome.SHUTDOWN, kill=False)
-        with self._lock:
-            self._done.wait_for(self._is_quiet, timeout=HEED_S)
-            stuck = list(self._running)
-        for token in stuck:
-            self.interrupt(token, Outcome.SHUTDOWN, kill=True)
-        with self._lock:
-            self._done.wait_for(lambda: self._reports.are_told)
-        return left
-
     # -- what a kind of thread executor may do otherwise ----------------------------------
 
     def _execute(self, attempt: Attempt) -> Finish:
@@ -121,8 +80,8 @@ class ThreadExecutor:
 
     # -- inside ---------------------------------------------------------------------------
 
-    def _free(self) -> int:
-        return self.slots - len(self._running) - len(self._waiting)
+    def _note_stopped(self) -> None:
+        self._changed.notify_all()
 
     def _is_quiet(self) -> bool:
         # A handler that stops its own scheduler would wait for itself.
@@ -194,16 +153,10 @@ class ThreadExecutor:
                 finish = self._execute(slot.attempt)
                 duration_ns = host.clock.monotonic_ns() - began_ns
         finally:
-            with self._lock:
-                is_ours = self._running.get(token) is slot
-                if is_ours:
-                    del self._running[token]
-                    if finish is not None:
-                        self._pace.note(duration_ns)
-                        self._reports.announce()
-                else:
+            is_ours = self._leave(token, slot, finish, duration_ns)
+            if not is_ours:
+                with self._lock:
                     self._stuck -= 1
-                self._done.notify_all()
         if is_ours and finish is not None:
             self._reports.tell(host, finish)
 
@@ -237,9 +190,3 @@ class ThreadExecutor:
             'executor="process", or have it call ctx.check()'
         )
         self._reports.tell(self._host, finish)
-
-
-class _Slot(NamedTuple):
-    work: Work
-    attempt: Attempt
-    thread: threading.Thread

@@ -1,0 +1,138 @@
+"""What every executor does alike: it counts its slots, queues work, and stops.
+
+    submit ─▶ _waiting ─▶ _running ─▶ out of _running and announced ─▶ told to the host
+
+A subclass says how work gets from the queue into a slot, and how an attempt is ended that
+does not end by itself.
+"""
+
+from __future__ import annotations
+
+import threading
+from abc import ABC, abstractmethod
+from collections import deque
+from collections.abc import Sequence
+from typing import Generic, TypeVar
+
+from timingwheel.jobs.model import Outcome
+from timingwheel.jobs.store import Finish
+from timingwheel.scheduler.executors.executor import HEED_S, Host, Work
+from timingwheel.scheduler.executors.pace import Pace
+from timingwheel.scheduler.executors.reports import Reports
+
+Running = TypeVar("Running")
+"""What a kind of executor notes of an attempt that has a slot."""
+
+
+class SlottedExecutor(ABC, Generic[Running]):
+    """At most `slots` handlers at once; see Executor for what each method promises.
+
+    Invariant: each attempt is reported by whoever takes it out of `_running`, so once.
+
+    Args:
+        slots: how many handlers at once, 1 or more.
+    """
+
+    def __init__(self, slots: int) -> None:
+        self.slots = slots
+        self._lock = threading.Lock()
+        self._done = threading.Condition(self._lock)
+        self._waiting: deque[Work] = deque()
+        self._running: dict[int, Running] = {}
+        self._reports = Reports(self._done)
+        self._pace = Pace()
+        self._stopped = False
+
+    def start(self, host: Host) -> None:
+        """Make ready; nothing else is started before there is work."""
+        self._host = host
+
+    @property
+    def free(self) -> int:
+        """How many handlers could start at once."""
+        with self._lock:
+            return max(self._free(), 0)
+
+    @property
+    def ahead(self) -> int:
+        """How much more it would get through soon."""
+        with self._lock:
+            behind = max(-self._free(), 0)
+            return max(self._pace.ahead(self._side_by_side) - behind, 0)
+
+    @abstractmethod
+    def submit(self, works: Sequence[Work]) -> None:
+        """Queue works, and start them as slots allow."""
+
+    @abstractmethod
+    def interrupt(self, token: int, outcome: Outcome, *, kill: bool) -> None:
+        """Ask an attempt to end, or end it."""
+
+    def stop(self, grace_s: float) -> list[Work]:
+        """Start nothing more; wait up to `grace_s`, ask what runs, and end what is left."""
+        with self._lock:
+            self._stopped = True
+            left = list(self._waiting)
+            self._waiting.clear()
+            self._note_stopped()
+            waits = self._may_wait()
+            if waits:
+                self._done.wait_for(self._is_quiet, timeout=grace_s)
+            late = list(self._running)
+        for token in late:
+            self.interrupt(token, Outcome.SHUTDOWN, kill=False)
+        with self._lock:
+            if waits:
+                self._done.wait_for(self._is_quiet, timeout=HEED_S)
+            stuck = list(self._running)
+        for token in stuck:
+            self.interrupt(token, Outcome.SHUTDOWN, kill=True)
+        with self._lock:
+            if waits:
+                self._done.wait_for(lambda: self._reports.are_told)
+        return left
+
+    # -- what a kind of executor may do otherwise -------------------------------------------
+
+    @property
+    def _side_by_side(self) -> int:
+        """How many short handlers get on at the same time."""
+        return self.slots
+
+    def _note_stopped(self) -> None:
+        """Have those that wait for work look again; the lock is held."""
+
+    def _may_wait(self) -> bool:
+        """Whether what runs can end while the caller of `stop` waits; the lock is held."""
+        return True
+
+    def _is_quiet(self) -> bool:
+        """Whether nothing is left that `stop` could wait for; the lock is held."""
+        return not self._running and self._reports.are_told
+
+    # -- for subclasses ---------------------------------------------------------------------
+
+    def _free(self) -> int:
+        """Return how many could start at once, less what waits; the lock is held."""
+        return self.slots - len(self._running) - len(self._waiting)
+
+    def _leave(
+        self, token: int, running: Running, finish: Finish | None, duration_ns: int
+    ) -> bool:
+        """Take an attempt out whose handler is over; False: it was given up before.
+
+        Args:
+            token: of the attempt.
+            running: what was noted of it.
+            finish: how it ended, to be told next; None: it never began.
+            duration_ns: how long the handler took.
+        """
+        with self._lock:
+            is_ours = self._running.get(token) is running
+            if is_ours:
+                del self._running[token]
+                if finish is not None:
+                    self._pace.note(duration_ns)
+                    self._reports.announce()
+            self._done.notify_all()
+        return is_ours
