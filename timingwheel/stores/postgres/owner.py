@@ -12,14 +12,15 @@ from collections.abc import Callable, Sequence
 from typing import Final, NamedTuple
 
 from timingwheel.jobs.errors import UnknownJobError
-from timingwheel.jobs.model import Job, JobId, JobState, Run
-from timingwheel.jobs.store import Request
+from timingwheel.jobs.model import Draft, Job, JobId, JobState, Run
+from timingwheel.jobs.store import JobRef, Request
 from timingwheel.stores.deciding.decision import Decision
 from timingwheel.stores.identity import StoreTag
 from timingwheel.stores.postgres.changes import RowChanges
 from timingwheel.stores.postgres.connections import Connections
 from timingwheel.stores.postgres.guard import Guard, Lease, Stale
 from timingwheel.stores.postgres.loading import Loading
+from timingwheel.stores.postgres.plain_put import put_plain
 from timingwheel.stores.postgres.rows import shard_of
 from timingwheel.stores.postgres.view import LoadedView, Missing, Wanted
 from timingwheel.stores.postgres.writing import CONFLICTS, write
@@ -111,6 +112,17 @@ class PostgresOwner:
         self.inc = 0
         self._requests: list[Request] = []
         self._numbers = Numbers(connections)
+
+    # -- puts ---------------------------------------------------------------------------
+
+    def put_plain(self, draft: Draft) -> JobRef | None:
+        """Put one job that `is_plain`; None: not by this way, and nothing is written."""
+        seq = self._numbers.take()
+        job_id = self.tag.unkeyed(seq)
+        if not put_plain(self.connections, draft, job_id, seq=seq, shards=self.shards):
+            return None
+        self.wake()
+        return JobRef(job_id, created=True)
 
     # -- steps --------------------------------------------------------------------------
 

@@ -39,7 +39,7 @@ _decode_live: Final = msgspec.msgpack.Decoder(LiveRun).decode
 LIVE_COLUMNS: Final = (
     "r.job_id, r.nominal_ns, r.n, r.version, r.plain, r.state, r.attempts, "
     "r.started_ns, r.token, r.worker, r.seq, r.wake_ns, r.wake_base, r.inc, r.caps, "
-    "r.asked, r.body"
+    "r.asked, r.created_ns, r.body"
 )
 """What `LiveRow` is made of; `r` is the run."""
 
@@ -98,11 +98,21 @@ class LiveRow(NamedTuple):
 
 def live_row(row: tuple[Any, ...]) -> LiveRow:
     """Return what LIVE_COLUMNS say."""
-    job_id, _, _, version, is_plain, state_text, attempts, started_ns, *rest = row
-    token, worker, seq, wake_ns, wake_base, inc, caps, asked, body = rest
+    (
+        job_id,
+        nominal_ns,
+        _,
+        version,
+        is_plain,
+        state_text,
+        attempts,
+        started_ns,
+        *rest,
+    ) = row
+    token, worker, seq, wake_ns, wake_base, inc, caps, asked, created_ns, body = rest
     state = RunState(state_text)
     if is_plain:
-        plain = decode_plain(body)
+        plain = replace(decode_plain(body), c=created_ns, n=nominal_ns)
         run = plain.run(JobId(job_id), state, attempts=attempts, started_ns=started_ns)
         live = LiveRun(
             run=run,

@@ -62,6 +62,7 @@ from timingwheel.jobs.store import Running as RunningRule
 from timingwheel.stores.deciding import changing, dead_letters
 from timingwheel.stores.deciding.decision import Decision
 from timingwheel.stores.deciding.live import LiveRun
+from timingwheel.stores.deciding.putting import is_plain
 from timingwheel.stores.history_retention import Retention
 from timingwheel.stores.identity import StoreTag, require_run_id
 from timingwheel.stores.postgres.claiming import Claiming
@@ -222,6 +223,10 @@ class PostgresStore:
         self, drafts: Sequence[Draft], *, if_exists: IfExists = "update"
     ) -> list[JobRef]:
         """Make jobs, all or none of them; see JobStore."""
+        if len(drafts) == 1 and is_plain(drafts[0]):
+            ref = self._owner.put_plain(drafts[0])
+            if ref is not None:
+                return [ref]
         refs: list[JobRef] = []
 
         def decide(decision: Decision) -> None:
