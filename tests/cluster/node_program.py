@@ -77,7 +77,7 @@ class Sink:
         """How many runs have succeeded."""
         with self._writing:
             row = self._connection.execute(
-                "SELECT count(*) FROM timingwheel_run WHERE state = 'succeeded'"
+                "SELECT count(*) FROM timingwheel_past WHERE state = 'succeeded'"
             ).fetchone()
         return 0 if row is None else row[0]
 

@@ -33,25 +33,45 @@ _FAULTS: Final = {
     "a live run without a live job": """
         SELECT r.job_id FROM timingwheel_run r LEFT JOIN timingwheel_job j
         ON j.shard = r.shard AND j.id = r.job_id AND j.live
-        WHERE r.live AND NOT r.plain AND j.id IS NULL
+        WHERE NOT r.plain AND j.id IS NULL
     """,
     "a plain run beside a job": """
         SELECT r.job_id FROM timingwheel_run r JOIN timingwheel_job j
         ON j.shard = r.shard AND j.id = r.job_id WHERE r.plain
+        UNION ALL
+        SELECT r.job_id FROM timingwheel_past r JOIN timingwheel_job j
+        ON j.shard = r.shard AND j.id = r.job_id WHERE r.plain
     """,
     "a lease without a running run, or the other way round": """
         SELECT job_id FROM timingwheel_run
-        WHERE live AND (token > 0 AND inc > 0 AND worker <> '') <> (state = 'running')
+        WHERE (token > 0 AND inc > 0 AND worker <> '') <> (state = 'running')
     """,
     "a run that is live and rests": """
-        SELECT job_id FROM timingwheel_run WHERE live = (state IN
-        ('succeeded', 'failed', 'cancelled', 'lost', 'skipped'))
+        SELECT job_id FROM timingwheel_run WHERE state IN
+        ('succeeded', 'failed', 'cancelled', 'lost', 'skipped')
+        UNION ALL
+        SELECT job_id FROM timingwheel_past WHERE state NOT IN
+        ('succeeded', 'failed', 'cancelled', 'lost', 'skipped')
+    """,
+    "a run that is there twice": """
+        SELECT job_id FROM (
+            SELECT job_id, nominal_ns, n FROM timingwheel_run
+            UNION ALL SELECT job_id, nominal_ns, n FROM timingwheel_past
+        ) AS r GROUP BY job_id, nominal_ns, n HAVING count(*) > 1
+    """,
+    "an attempt of a run that does not live": """
+        SELECT a.job_id FROM timingwheel_attempt a LEFT JOIN timingwheel_run r
+        USING (shard, job_id, nominal_ns, n) WHERE r.job_id IS NULL
+    """,
+    "a past run without a job": """
+        SELECT r.job_id FROM timingwheel_past r LEFT JOIN timingwheel_job j
+        ON j.shard = r.shard AND j.id = r.job_id WHERE NOT r.plain AND j.id IS NULL
     """,
     "a job that is over and lives": """
         SELECT j.id FROM timingwheel_job j WHERE j.live
         AND j.state IN ('done', 'cancelled') AND NOT EXISTS (
             SELECT 1 FROM timingwheel_run r
-            WHERE r.shard = j.shard AND r.job_id = j.id AND r.live
+            WHERE r.shard = j.shard AND r.job_id = j.id
         )
     """,
     "a name of a job that does not live": """
@@ -60,7 +80,7 @@ _FAULTS: Final = {
     """,
     "a run that waits for nothing": """
         SELECT job_id FROM timingwheel_run
-        WHERE live AND plain AND state = 'planned' AND wake_ns IS NULL
+        WHERE plain AND state = 'planned' AND wake_ns IS NULL
     """,
 }
 

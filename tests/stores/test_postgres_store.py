@@ -25,24 +25,34 @@ from tests.stores.stage import (
     every,
     misfire,
 )
+from timingwheel.jobs.errors import UnknownRunError
 from timingwheel.jobs.model import (
     Cap,
     JobId,
     Outcome,
     Pause,
     Queue,
+    RetryPolicy,
     RunReason,
     RunState,
 )
-from timingwheel.jobs.store import CancelResult, Change, Claim, RunQuery, Verdict
+from timingwheel.jobs.store import (
+    CancelResult,
+    Change,
+    Claim,
+    NewRun,
+    RunQuery,
+    Verdict,
+)
 from timingwheel.stores.deciding.decision import Decision
 from timingwheel.stores.postgres import schema
 from timingwheel.stores.postgres.candidates import Candidate
 from timingwheel.stores.postgres.claiming import Claiming
+from timingwheel.stores.postgres.loading import Loading
 from timingwheel.stores.postgres.owner import Item
 from timingwheel.stores.postgres.schema import SchemaError
 from timingwheel.stores.postgres.store import PostgresStore
-from timingwheel.stores.postgres.view import Wanted
+from timingwheel.stores.postgres.view import LoadedView, Wanted
 
 TASKS = frozenset({TASK})
 
@@ -206,6 +216,109 @@ def test_a_name_that_two_nodes_put_at_once_is_one_job(stage: PostgresStage) -> N
         node.close()
 
 
+# -- live and past ----------------------------------------------------------------------------
+
+
+class InterferedLoading(Loading):
+    """Something happens between the first look of a step and what it writes, once."""
+
+    meanwhile: Callable[[], object] | None = None
+
+    def view(self, wanted: Wanted) -> LoadedView:
+        found = super().view(wanted)
+        if self.meanwhile is not None:
+            call, self.meanwhile = self.meanwhile, None
+            call()
+        return found
+
+
+def interfere(store: PostgresStore, meanwhile: Callable[[], object]) -> None:
+    """Have something happen in the middle of the next step."""
+    loading = store._owner.loading
+    loading.__class__ = InterferedLoading
+    assert isinstance(loading, InterferedLoading)
+    loading.meanwhile = meanwhile
+
+
+def test_a_run_that_was_made_and_has_ended_meanwhile_keeps_its_number(
+    stage: PostgresStage, other: PostgresStore
+) -> None:
+    """Live and past runs are two tables: no key forbids the same run in both."""
+    job_id = stage.put(every(60))
+    wanted = [NewRun(stage.now_ns, RunReason.MANUAL)]
+
+    def make_and_end_one() -> None:
+        other.create_runs(job_id, wanted)
+        other.finish([end_of(claim) for claim in start(other, "o")])
+
+    interfere(stage.store, make_and_end_one)
+    stage.store.create_runs(job_id, wanted)
+    runs = [(run.n, run.state) for run in stage.runs(job_id)]
+    assert runs == [(1, RunState.SUCCEEDED), (2, RunState.READY)]
+
+
+def test_a_run_that_two_people_retry_at_once_is_retried_once(
+    stage: PostgresStage, other: PostgresStore
+) -> None:
+    job_id = stage.put(0, retry=NO_RETRY)
+    stage.step(Outcome.ERROR)
+    run_id = stage.run(job_id).id
+    interfere(stage.store, lambda: other.retry(run_id))
+    assert stage.store.retry(run_id).state is RunState.READY
+    assert stage.states(job_id) == ["ready"]
+    assert len(stage.step()) == 1
+
+
+@pytest.mark.parametrize("act", ["retry", "discard"])
+def test_a_run_that_is_forgotten_meanwhile_is_unknown(
+    stage: PostgresStage, act: str
+) -> None:
+    job_id = stage.put(every(60), retry=NO_RETRY)
+    stage.advance(60)
+    stage.step(Outcome.ERROR)
+    run_id = stage.run(job_id).id
+    interfere(stage.store, lambda: stage.sql("DELETE FROM timingwheel_past"))
+    with pytest.raises(UnknownRunError):
+        getattr(stage.store, act)(run_id)
+
+
+def test_a_run_takes_its_attempts_with_it_wherever_it_goes(
+    stage: PostgresStage,
+) -> None:
+    job_id = stage.put(0, retry=RetryPolicy(attempts=3))
+    for _ in range(3):
+        stage.step(Outcome.ERROR)
+        stage.advance(HOUR / SECOND)
+    run_id = stage.run(job_id).id
+
+    def rows() -> tuple[int, int]:
+        [(live,)] = stage.sql("SELECT count(*) FROM timingwheel_attempt")
+        [(past,)] = stage.sql(
+            "SELECT count(*) FROM timingwheel_past WHERE length(tries) > 0"
+        )
+        return live, past
+
+    def numbers() -> list[int]:
+        return [attempt.number for attempt in stage.store.attempts(run_id)]
+
+    assert (rows(), numbers()) == ((0, 1), [1, 2, 3])
+    stage.store.retry(run_id)
+    assert (rows(), numbers()) == ((3, 0), [1, 2, 3])
+    stage.step()
+    assert (rows(), numbers()) == ((0, 1), [1, 2, 3, 4])
+
+
+def test_a_first_attempt_that_succeeds_writes_no_row_of_an_attempt(
+    stage: PostgresStage,
+) -> None:
+    jobs = [stage.put(0), stage.put(0, name="n")]
+    stage.sql("ALTER TABLE timingwheel_attempt ADD CHECK (false)")
+    stage.step()
+    for job_id in jobs:
+        [attempt] = stage.store.attempts(stage.run(job_id).id)
+        assert attempt.outcome is Outcome.OK
+
+
 # -- who owns what ----------------------------------------------------------------------------
 
 
@@ -362,6 +475,32 @@ class InterferedClaiming(Claiming):
         return chosen
 
 
+def test_a_run_that_was_retried_meanwhile_is_not_taken_for_what_it_was(
+    stage: PostgresStage, other: PostgresStore
+) -> None:
+    """quartz-scheduler/quartz#107: what has changed twice looked unchanged."""
+    job_id = stage.put(every(60), retry=NO_RETRY)
+    run_id = stage.trigger(job_id).id  # ready from its birth
+
+    def fail_and_retry() -> None:
+        other.finish([end_of(claim, Outcome.ERROR) for claim in start(other, "o")])
+        other.retry(run_id)
+
+    claiming = InterferedClaiming(
+        stage.store._owner,
+        stage.store._members,
+        WORKER,
+        tasks=TASKS,
+        count=1,
+        ahead=0,
+        queues=None,
+    )
+    claiming.meanwhile = fail_and_retry
+    claiming.run()
+    [claim] = claiming.claims
+    assert claim.run.attempts == stage.store.run(run_id).attempts == 2  # type: ignore[union-attr]
+
+
 @pytest.mark.parametrize("bound", ["limit", "rate", "cap"])
 def test_bounds_hold_when_two_nodes_claim_at_once(
     stage: PostgresStage, other: PostgresStore, bound: str
@@ -426,7 +565,7 @@ def test_a_node_forgets_what_is_old_by_itself_a_little_at_a_time(
     stage.clock.advance(ns=HOUR)
     stage.store.tend()
     assert [stage.store.get(job) for job in jobs] == [None] * 3
-    assert stage.sql("SELECT count(*) FROM timingwheel_attempt") == [(0,)]
+    assert stage.sql("SELECT count(*) FROM timingwheel_past") == [(0,)]
 
 
 # -- the tables -------------------------------------------------------------------------------

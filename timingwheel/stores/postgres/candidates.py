@@ -26,7 +26,7 @@ ALONE: Final = searched(ALONE_CAP)
 _CANDIDATES: Final = f"""
 SELECT {LIVE_COLUMNS}, j.body FROM timingwheel_run r
 LEFT JOIN timingwheel_job j ON j.shard = r.shard AND j.id = r.job_id
-WHERE r.state = 'ready' AND NOT r.held AND r.live AND r.task = ANY(%s)
+WHERE r.state = 'ready' AND NOT r.held AND r.task = ANY(%s)
 AND (%s::text[] IS NULL OR r.queue = ANY(%s)) AND NOT r.queue = ANY(%s)
 AND (r.cap IS NULL OR NOT r.cap = ANY(%s)) AND NOT (r.alone AND %s)
 AND (r.expires_ns IS NULL OR r.attempts > 0 OR r.expires_ns > timingwheel_now())

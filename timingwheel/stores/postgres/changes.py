@@ -25,15 +25,15 @@ from timingwheel.stores.history_entries import HistoryRun, encode
 from timingwheel.stores.identity import require_run_id
 from timingwheel.stores.postgres.rows import (
     LiveRow,
-    ended_values,
     job_values,
     key_of,
     live_values,
+    past_values,
     plain_end,
     plain_values,
     shard_of,
 )
-from timingwheel.stores.postgres.view import LoadedView
+from timingwheel.stores.postgres.view import DeadRow, LoadedView
 from timingwheel.stores.records import PlainJob
 
 PLAIN = 1
@@ -57,7 +57,13 @@ class RowChanges:
 
     Attributes:
         new_jobs, jobs, new_runs, runs: whole rows.
-        touched: jobs of which only the version grows: others come after them now.
+        old_runs: keys of live runs that have ended, with all that `past` and `folded` say.
+        past: whole rows of runs that have ended.
+        folded: likewise; but earlier attempts of theirs are rows, to be taken in.
+        old_past: keys of runs that were retried by hand: live again.
+        past_changes: what a discard changes.
+        touched: jobs of which only the version grows: others come after them now, or
+            they have another run.
         ended: runs that have come to rest.
         released: tokens whose attempts are over.
 
@@ -83,6 +89,11 @@ class RowChanges:
         self.jobs: list[Values] = []
         self.new_runs: list[Values] = []
         self.runs: list[Values] = []
+        self.old_runs: list[Values] = []
+        self.past: list[Values] = []
+        self.folded: list[Values] = []
+        self.old_past: list[Values] = []
+        self.past_changes: list[Values] = []
         self.attempts: list[Values] = []
         self.skips: list[Values] = []
         self.dependencies: list[Values] = []
@@ -111,6 +122,9 @@ class RowChanges:
             or self.jobs
             or self.new_runs
             or self.runs
+            or self.past
+            or self.folded
+            or self.past_changes
             or self.attempts
             or self.skips
         )
@@ -234,36 +248,81 @@ class RowChanges:
         self, job_id: JobId, key: RunKey, value: LiveRun | HistoryRun
     ) -> None:
         former = self._view.live_runs.get(job_id, {}).get(key)
-        attempts = self._attempts.get((job_id, key), [])
+        dead = None if former is not None else self._view.dead.get((job_id, key))
         token = 0 if former is None else former.live.token
+        if token and not (isinstance(value, LiveRun) and value.token == token):
+            self.released.add(token)
         if isinstance(value, LiveRun):
-            job, _ = self._job_values.get(job_id, (None, True))
-            job = job or self._view.job(job_id)
-            assert job is not None, "a live run belongs to a live job"
-            asked = self._asked.get(value.token, _asked_before(former, value))
-            row = live_values(value, job, self._shards, former=former, asked=asked)
-            if token and value.token != token:
-                self.released.add(token)
-        else:
-            if job_id in self._plain_successes:
-                job, _ = self._job_values[job_id]
-                value = plain_end(value, job.payload, attempts.pop())
-            row = ended_values(value, self._shards, seq=self._seq(job_id, key))
-            if token:
-                self.released.add(token)
-        is_there = former is not None or self._view.dead.get((job_id, key)) is not None
-        (self.runs if is_there else self.new_runs).append(row)
-        for attempt in attempts:
-            shard = shard_of(job_id, self._shards)
-            where = (shard, job_id, *key, attempt.number)
-            self.attempts.append((*where, encode(attempt)))
+            self._write_live(job_id, value, former, dead)
+        elif dead is None:
+            self._write_ended(job_id, key, value, former)
+        else:  # it was dead and still is: discarded
+            where = (shard_of(job_id, self._shards), job_id, *key)
+            self.past_changes.append((*where, value.run.discarded, encode(value)))
 
-    def _seq(self, job_id: JobId, key: RunKey) -> int:
-        former = self._view.live_runs.get(job_id, {}).get(key)
+    def _write_live(
+        self,
+        job_id: JobId,
+        value: LiveRun,
+        former: LiveRow | None,
+        dead: DeadRow | None,
+    ) -> None:
+        job, _ = self._job_values.get(job_id, (None, True))
+        job = job or self._view.job(job_id)
+        assert job is not None, "a live run belongs to a live job"
+        key = key_of(value.run)
+        row = live_values(
+            value,
+            job,
+            self._shards,
+            # Goes on, so that nobody takes a run that was retried for the one before.
+            version=1 if dead is None else dead.version + 1,
+            former=former,
+            asked=self._asked.get(value.token, _asked_before(former, value)),
+        )
+        shard = shard_of(job_id, self._shards)
+        attempts = self._attempts.get((job_id, key), [])
         if former is not None:
-            return former.live.seq
-        dead = self._view.dead.get((job_id, key))
-        return 0 if dead is None else dead.seq
+            self.runs.append(row)
+        else:
+            self.new_runs.append(row)
+            self._touch(job_id)
+        if dead is not None:
+            self.old_past.append((shard, job_id, *key))
+            attempts = [*dead.attempts, *attempts]
+        self.attempts += [
+            (shard, job_id, *key, attempt.number, encode(attempt))
+            for attempt in attempts
+        ]
+
+    def _touch(self, job_id: JobId) -> None:
+        """Have whoever has read the live runs of a job see that there is another."""
+        row = self._view.jobs.get(job_id)
+        if row is not None and job_id not in self._job_values:
+            touched = (shard_of(job_id, self._shards), job_id, row.version)
+            if touched not in self.touched:
+                self.touched.append(touched)
+
+    def _write_ended(
+        self,
+        job_id: JobId,
+        key: RunKey,
+        value: HistoryRun,
+        former: LiveRow | None,
+    ) -> None:
+        attempts = self._attempts.get((job_id, key), [])
+        if job_id in self._plain_successes:
+            job, _ = self._job_values[job_id]
+            value = plain_end(value, job.payload, attempts.pop())
+        version = 1 if former is None else former.version + 1
+        row = past_values(value, self._shards, version=version, attempts=attempts)
+        if former is None:
+            self.past.append(row)
+            return
+        self.old_runs.append((shard_of(job_id, self._shards), job_id, *key))
+        run = former.live.run
+        had_others = run.attempts > (run.state is RunState.RUNNING)
+        (self.folded if had_others else self.past).append(row)
 
     def _write_job(self, job_id: JobId, job: Job, *, is_live: bool) -> None:
         row = self._view.jobs.get(job_id)

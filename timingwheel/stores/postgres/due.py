@@ -25,7 +25,7 @@ due AS MATERIALIZED (
         SELECT r.shard, r.job_id, r.nominal_ns, r.n, r.version
         FROM timingwheel_run r
         WHERE r.shard = own.shard AND r.wake_base = clock.base
-        AND r.wake_ns <= clock.now_ns AND r.live
+        AND r.wake_ns <= clock.now_ns
         AND r.wake_ns IS NOT NULL AND r.state IN ('planned', 'retrying')
         ORDER BY r.wake_ns LIMIT %s
     ) AS d LIMIT %s
@@ -63,7 +63,7 @@ SELECT d.id FROM unnest(%s::bigint[]) AS own(shard), (VALUES
 LATE_RUNS: Final = f"""
 SELECT r.job_id, r.nominal_ns, r.n FROM timingwheel_run r
 WHERE r.shard = ANY(%s) AND r.wake_base = {int(Base.WALL)}
-AND r.wake_ns <= timingwheel_now() AND r.wake_ns IS NOT NULL AND r.live
+AND r.wake_ns <= timingwheel_now() AND r.wake_ns IS NOT NULL
 AND r.state = 'ready' LIMIT %s
 """
 """Ready runs that are too late to start: shards, a limit."""

@@ -18,9 +18,8 @@ from timingwheel.stores.postgres.rows import shard_of
 _ENDED: Final = """
 SELECT r.body FROM unnest(%s::bigint[], %s::text[], %s::bigint[], %s::bigint[])
     AS k(shard, id, nominal_ns, n)
-JOIN timingwheel_run r ON r.shard = k.shard AND r.job_id = k.id
+JOIN timingwheel_past r ON r.shard = k.shard AND r.job_id = k.id
     AND r.nominal_ns = k.nominal_ns AND r.n = k.n
-WHERE NOT r.live
 """
 
 

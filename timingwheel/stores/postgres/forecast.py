@@ -12,7 +12,7 @@ from timingwheel.stores.postgres.rows import decode_job
 
 _PLANNED: Final = """
 SELECT nominal_ns, due_ns FROM timingwheel_run
-WHERE live AND (state = 'planned' OR plain AND state = 'ready')
+WHERE state = 'planned' OR plain AND state = 'ready'
 """
 _RECURRING: Final = """
 SELECT body FROM timingwheel_job WHERE live AND recurring AND state = 'active'

@@ -7,7 +7,7 @@ node that has lost one writes nothing of it, however late its statement comes.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
 from timingwheel.jobs.model import JobId
@@ -35,6 +35,7 @@ JOIN timingwheel_run r ON r.shard = g.shard AND r.job_id = g.id
     AND r.nominal_ns = g.nominal_ns AND r.n = g.n AND r.version = g.version
 ORDER BY r.shard, r.job_id, r.nominal_ns, r.n FOR UPDATE OF r
 """
+_PAST: Final = _RUNS.replace("timingwheel_run", "timingwheel_past")
 
 
 class Part(NamedTuple):
@@ -107,9 +108,9 @@ class Guard:
             for job_id, rows in view.live_runs.items()
             for key, row in rows.items()
         }
-        self.runs.update(
-            {key: row.version for key, row in view.dead.items() if row is not None}
-        )
+        self.past: dict[tuple[JobId, RunKey], int] = {
+            key: row.version for key, row in view.dead.items() if row is not None
+        }
         self._shards = shards
 
     def parts(self) -> list[Part]:
@@ -125,16 +126,22 @@ class Guard:
             values = [self._shards_of(ids), Texts(ids), Ints(self.jobs.values())]
             parts.append(Part("guard_job", "id", _JOBS, values, len(ids)))
         if self.runs:
-            jobs = [job_id for job_id, _ in self.runs]
-            values = [
-                self._shards_of(jobs),
-                Texts(jobs),
-                Ints(nominal_ns for _, (nominal_ns, _) in self.runs),
-                Ints(n for _, (_, n) in self.runs),
-                Ints(self.runs.values()),
-            ]
-            parts.append(Part("guard_run", "job_id", _RUNS, values, len(jobs)))
+            values = self._runs_of(self.runs)
+            parts.append(Part("guard_run", "job_id", _RUNS, values, len(self.runs)))
+        if self.past:
+            values = self._runs_of(self.past)
+            parts.append(Part("guard_past", "job_id", _PAST, values, len(self.past)))
         return parts
+
+    def _runs_of(self, runs: Mapping[tuple[JobId, RunKey], int]) -> list[object]:
+        jobs = [job_id for job_id, _ in runs]
+        return [
+            self._shards_of(jobs),
+            Texts(jobs),
+            Ints(nominal_ns for _, (nominal_ns, _) in runs),
+            Ints(n for _, (_, n) in runs),
+            Ints(runs.values()),
+        ]
 
     def _shards_of(self, ids: Sequence[JobId]) -> Ints:
         return Ints(shard_of(job_id, self._shards) for job_id in ids)
@@ -142,11 +149,12 @@ class Guard:
     def stale(self, found: dict[str, list[Any]]) -> Stale:
         """Return what the parts have not found as it was."""
         jobs = self.jobs.keys() - set(found.get("guard_job", ()))
-        left = list(found.get("guard_run", ()))
-        for job_id, _ in self.runs:
-            if job_id in left:
-                left.remove(job_id)
-            else:
-                jobs.add(job_id)
+        for name, runs in (("guard_run", self.runs), ("guard_past", self.past)):
+            left = list(found.get(name, ()))
+            for job_id, _ in runs:
+                if job_id in left:
+                    left.remove(job_id)
+                else:
+                    jobs.add(job_id)
         shards = {lease.shard for lease in self.leases}
         return Stale(jobs, shards - set(found.get("guard_shard", ())))

@@ -8,6 +8,7 @@ that stays where it is falls between them.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from copy import copy
 from heapq import merge
 from typing import Any, Final
 
@@ -27,7 +28,6 @@ from timingwheel.jobs.model import (
 from timingwheel.jobs.storage import Storage
 from timingwheel.jobs.store import JobPage, JobQuery, RunPage, RunQuery
 from timingwheel.stores.history_entries import (
-    decode_attempt,
     decode_run,
     plain_attempt,
     plain_job,
@@ -41,23 +41,37 @@ from timingwheel.stores.history_queries import (
     run_cursor,
 )
 from timingwheel.stores.identity import require_run_id
-from timingwheel.stores.postgres.connections import Connections, Texts
+from timingwheel.stores.postgres.connections import Connections, Statement, Texts
 from timingwheel.stores.postgres.rows import (
-    LIVE_COLUMNS,
+    SHOWN_LIVE,
+    SHOWN_PAST,
     decode_job,
     live_row,
     shard_of,
+    unframed,
 )
 
-_SHOWN: Final = f"{LIVE_COLUMNS}, r.live"
-_RUN: Final = f"""
-SELECT {_SHOWN} FROM timingwheel_run r
-WHERE r.shard = %s AND r.job_id = %s AND r.nominal_ns = %s AND r.n = %s
-"""
+_BOTH: Final = (
+    f"SELECT {SHOWN_LIVE}{{live}} FROM timingwheel_run r WHERE {{where}} "
+    f"UNION ALL SELECT {SHOWN_PAST}{{past}} FROM timingwheel_past r WHERE {{where}}"
+)
+"""In one statement, since a run may end meanwhile: it is found once."""
+_KEY: Final = "r.shard = %s AND r.job_id = %s AND r.nominal_ns = %s AND r.n = %s"
+_RUN: Final = _BOTH.format(where=_KEY, live="", past="")
+_ATTEMPTS: Final = _BOTH.format(
+    where=_KEY,
+    past=", r.tries",
+    live=""", coalesce((
+        SELECT string_agg(int4send(octet_length(a.body)) || a.body, ''::bytea
+            ORDER BY a.number)
+        FROM timingwheel_attempt a WHERE a.shard = r.shard AND a.job_id = r.job_id
+        AND a.nominal_ns = r.nominal_ns AND a.n = r.n
+    ), ''::bytea)""",
+)
 _JOB: Final = "SELECT body FROM timingwheel_job WHERE shard = %s AND id = %s"
-_PLAIN: Final = f"""
-SELECT {_SHOWN} FROM timingwheel_run r WHERE r.shard = %s AND r.job_id = %s AND r.plain
-"""
+_PLAIN: Final = _BOTH.format(
+    where="r.shard = %s AND r.job_id = %s AND r.plain", live="", past=""
+)
 _NAMED: Final = """
 SELECT j.body FROM timingwheel_name t, timingwheel_job j
 WHERE t.shard = %s AND t.name = %s AND j.shard = %s AND j.id = t.job_id AND j.live
@@ -65,21 +79,18 @@ WHERE t.shard = %s AND t.name = %s AND j.shard = %s AND j.id = t.job_id AND j.li
 _ID_OF_NAME: Final = (
     "SELECT job_id FROM timingwheel_name WHERE shard = %s AND name = %s"
 )
-_ATTEMPTS: Final = """
-SELECT body FROM timingwheel_attempt
-WHERE shard = %s AND job_id = %s AND nominal_ns = %s AND n = %s ORDER BY number
-"""
 _SKIPS: Final = """
 SELECT reason, first_ns, last_ns, count FROM timingwheel_skips
 WHERE shard = %s AND job_id = %s AND last_ns >= %s ORDER BY first_ns
 """
 _PLANNED: Final = """
 SELECT nominal_ns, n FROM timingwheel_run WHERE shard = %s AND job_id = %s
+UNION ALL SELECT nominal_ns, n FROM timingwheel_past WHERE shard = %s AND job_id = %s
 ORDER BY nominal_ns, n
 """
 _BY_TASK: Final = """
 SELECT id FROM timingwheel_job WHERE live AND task = %s
-UNION SELECT job_id FROM timingwheel_run WHERE live AND plain AND task = %s
+UNION SELECT job_id FROM timingwheel_run WHERE plain AND task = %s
 """
 _FOLLOWERS: Final = """
 SELECT j.body FROM timingwheel_job j WHERE j.live AND EXISTS (
@@ -87,7 +98,7 @@ SELECT j.body FROM timingwheel_job j WHERE j.live AND EXISTS (
 ) ORDER BY j.id LIMIT %s
 """
 _STORAGE: Final = """
-SELECT (SELECT count(*) FROM timingwheel_run WHERE live AND wake_ns IS NOT NULL)
+SELECT (SELECT count(*) FROM timingwheel_run WHERE wake_ns IS NOT NULL)
     + (SELECT count(*) FROM timingwheel_job WHERE wake_ns IS NOT NULL),
     current_database()
 """
@@ -111,7 +122,7 @@ class Listing:
     def job(self, job_id: JobId) -> Job | None:
         """Return a job that is live or still kept."""
         key = self._key(job_id)
-        found, plain = self._connections.all([(_JOB, key), (_PLAIN, key)])
+        found, plain = self._connections.all([(_JOB, key), (_PLAIN, key * 2)])
         if found:
             return decode_job(found[0][0])
         return _plain_job(plain[0]) if plain else None
@@ -128,17 +139,16 @@ class Listing:
 
     def run(self, run_id: RunId) -> Run | None:
         """Return a run that is kept."""
-        rows = self._connections.rows(_RUN, self._run_key(run_id))
+        rows = self._connections.rows(_RUN, self._run_key(run_id) * 2)
         return _run(rows[0]) if rows else None
 
     def attempts(self, run_id: RunId) -> list[Attempt]:
         """Return the attempts of a run, the one that goes on last."""
-        key = self._run_key(run_id)
-        ended, runs = self._connections.all([(_ATTEMPTS, key), (_RUN, key)])
-        found = [decode_attempt(body) for (body,) in ended]
-        if not runs:
-            return found
-        *row, is_live = runs[0]
+        rows = self._connections.rows(_ATTEMPTS, self._run_key(run_id) * 2)
+        if not rows:
+            return []
+        *row, _, is_live, tries = rows[0]
+        found = unframed(tries)
         if is_live:
             live = live_row(tuple(row)).live
             numbers = {attempt.number for attempt in found}
@@ -159,7 +169,7 @@ class Listing:
 
     def planned(self, job_id: JobId) -> list[tuple[int, int]]:
         """Return (nominal_ns, n) of every run of a job that is kept."""
-        rows = self._connections.rows(_PLANNED, self._key(job_id))
+        rows = self._connections.rows(_PLANNED, self._key(job_id) * 2)
         return [(nominal_ns, n) for nominal_ns, n in rows]
 
     def of_task(self, task: str) -> list[JobId]:
@@ -187,7 +197,7 @@ class Listing:
 
     def runs(self, query: RunQuery) -> RunPage:
         """Return a page of runs, live and finished, newest nominal time first."""
-        wanted = _Wanted("r")
+        wanted = _Wanted("r", query.limit)
         if query.job_id is not None:
             wanted.add("r.shard = %s", shard_of(query.job_id, self._shards))
             wanted.add("r.job_id = %s", searched(query.job_id))
@@ -196,8 +206,6 @@ class Listing:
         wanted.equal("task", query.task)
         wanted.equal("queue", query.queue)
         wanted.tags(query.tags)
-        if query.discarded is not None:
-            wanted.add("r.discarded = %s", query.discarded)
         if query.since_ns is not None:
             wanted.add("r.nominal_ns >= %s", query.since_ns)
         if query.until_ns is not None:
@@ -205,16 +213,20 @@ class Listing:
         if query.cursor is not None:
             place = parse_run_cursor(query.cursor)
             wanted.add("(r.nominal_ns, r.job_id, r.n) < (%s, %s, %s)", *place)
-        order = "r.nominal_ns DESC, r.job_id DESC, r.n DESC"
-        sql, values = wanted.page(_SHOWN, "timingwheel_run r", order, limit=query.limit)
-        rows = self._connections.rows(sql, values)
+        live = past = wanted
+        if query.discarded is not None:
+            past = wanted.and_("r.discarded = %s", query.discarded)
+        if query.discarded:
+            live = wanted.and_("false")
+        order = "nominal_ns DESC, job_id DESC, n DESC"
+        rows = self._connections.rows(*_page_of_both(live, past, order))
         runs = [_run(row) for row in rows[: query.limit]]
         more = len(rows) > query.limit
         return RunPage(runs, run_cursor(runs[-1]) if more else None)
 
     def jobs(self, query: JobQuery) -> JobPage:
         """Return a page of jobs, live ones first."""
-        jobs, plain = _Wanted("j"), _Wanted("r")
+        jobs, plain = _Wanted("j", query.limit), _Wanted("r", query.limit)
         jobs.equal("state", None if query.state is None else query.state.value)
         for wanted in (jobs, plain):
             wanted.equal("task", query.task)
@@ -228,23 +240,13 @@ class Listing:
         if query.cursor is not None:
             place = _parse_job_cursor(query.cursor)
             jobs.add("(j.live, j.created_ns, j.id) < (%s, %s, %s)", *place)
-            plain.add("(r.live, r.created_ns, r.job_id) < (%s, %s, %s)", *place)
-        plain.add("r.plain")
-        if query.state is not None:
-            plain.add("r.live = %s", query.state is JobState.ACTIVE)
-        columns = {"j": "j.live DESC, j.created_ns DESC, j.id DESC"}
-        sql, values = jobs.page(
-            "j.body, j.live", "timingwheel_job j", columns["j"], limit=query.limit
-        )
+        order = "live DESC, created_ns DESC, id DESC"
+        sql, values = jobs.page("j.body, j.live", "timingwheel_job j", order)
         rows = self._connections.rows(sql, values)
         found = [(is_live, decode_job(body)) for body, is_live in rows]
         can_be_plain = query.name is None and query.search is None and not query.tags
         if can_be_plain and query.state in (None, JobState.ACTIVE, JobState.DONE):
-            order = "r.live DESC, r.created_ns DESC, r.job_id DESC"
-            sql, values = plain.page(
-                _SHOWN, "timingwheel_run r", order, limit=query.limit
-            )
-            rows = self._connections.rows(sql, values)
+            rows = self._connections.rows(*_plain_page(plain, query))
             others = [(row[-1], _plain_job(row)) for row in rows]
             found = list(merge(found, others, key=_job_place, reverse=True))
         page = [job for _, job in found[: query.limit]]
@@ -266,24 +268,28 @@ class Listing:
 class _Wanted:
     """The conditions of a WHERE, with their values in the same order."""
 
-    def __init__(self, table: str) -> None:
+    def __init__(self, table: str, limit: int) -> None:
+        if not 1 <= limit <= LIMIT_MAX:
+            raise ArgumentError("limit", limit, f"pass 1 to {LIMIT_MAX}")
         self._table = table
+        self._limit = limit
         self._terms: list[str] = []
         self._values: list[object] = []
 
-    def page(
-        self, columns: str, source: str, order: str, *, limit: int
-    ) -> tuple[str, list[object]]:
+    def page(self, columns: str, source: str, order: str) -> Statement:
         """Return the question for a page, and one more row: is there another?"""
-        if not 1 <= limit <= LIMIT_MAX:
-            raise ArgumentError("limit", limit, f"pass 1 to {LIMIT_MAX}")
         where = " AND ".join(self._terms) or "true"
         sql = f"SELECT {columns} FROM {source} WHERE {where} ORDER BY {order} LIMIT %s"
-        return sql, [*self._values, limit + 1]
+        return sql, [*self._values, self._limit + 1]
+
+    def and_(self, term: str, *values: object) -> _Wanted:
+        """Return these conditions and one more."""
+        more = copy(self)
+        more.add(term, *values)
+        return more
 
     def add(self, term: str, *values: object) -> None:
-        self._terms.append(term)
-        self._values += values
+        self._terms, self._values = [*self._terms, term], [*self._values, *values]
 
     def equal(self, column: str, value: str | None) -> None:
         if value is not None:
@@ -296,15 +302,41 @@ class _Wanted:
             self.add(f"{self._table}.tags @> %s::jsonb", text)
 
 
+def _page_of_both(live: _Wanted, past: _Wanted, order: str) -> Statement:
+    """Return the question for a page of live and past runs."""
+    first, values = live.page(SHOWN_LIVE, "timingwheel_run r", order)
+    second, more = past.page(SHOWN_PAST, "timingwheel_past r", order)
+    sql = f"({first}) UNION ALL ({second}) ORDER BY {order} LIMIT %s"
+    return sql, [*values, *more, values[-1]]
+
+
+def _plain_page(plain: _Wanted, query: JobQuery) -> Statement:
+    """Return the question for a page of plain jobs: they are runs."""
+    live = past = plain.and_("r.plain")
+    if query.cursor is not None:
+        is_live, *place = _parse_job_cursor(query.cursor)
+        rest = "(r.created_ns, r.job_id) < (%s, %s)"
+        if is_live:
+            live = live.and_(rest, *place)
+        else:
+            live, past = live.and_("false"), past.and_(rest, *place)
+    if query.state is not None:
+        is_done = query.state is JobState.DONE
+        live, past = (
+            (live.and_("false"), past) if is_done else (live, past.and_("false"))
+        )
+    return _page_of_both(live, past, "live DESC, created_ns DESC, job_id DESC")
+
+
 def _run(row: tuple[Any, ...]) -> Run:
-    *columns, is_live = row
+    *columns, _, is_live = row
     if is_live:
         return live_row(tuple(columns)).live.run
     return decode_run(columns[-1]).run
 
 
 def _plain_job(row: tuple[Any, ...]) -> Job:
-    *columns, is_live = row
+    *columns, _, is_live = row
     if is_live:
         job = live_row(tuple(columns)).job
         assert job is not None, "it is plain"

@@ -25,6 +25,7 @@ from timingwheel.stores.postgres.rows import (
     decode_job,
     live_row,
     shard_of,
+    unframed,
 )
 from timingwheel.stores.postgres.view import DeadRow, JobRow, LoadedView, Wanted
 
@@ -36,7 +37,7 @@ JOIN timingwheel_job j ON j.shard = k.shard AND j.id = k.id
 """
 _RUNS: Final = f"""
 SELECT {LIVE_COLUMNS} FROM {_IDS}
-JOIN timingwheel_run r ON r.shard = k.shard AND r.job_id = k.id WHERE r.live
+JOIN timingwheel_run r ON r.shard = k.shard AND r.job_id = k.id
 """
 _AFTER: Final = f"""
 SELECT d.before_id, d.job_id FROM {_IDS}
@@ -48,23 +49,22 @@ LEFT JOIN timingwheel_name t ON t.shard = k.shard AND t.name = k.id
 """
 _ENDS: Final = f"""
 SELECT k.id, (
-    SELECT r.state FROM timingwheel_run r WHERE r.shard = k.shard AND r.job_id = k.id
+    SELECT r.state FROM timingwheel_past r WHERE r.shard = k.shard AND r.job_id = k.id
     ORDER BY r.nominal_ns DESC, r.n DESC LIMIT 1
 ) FROM {_IDS}
 """
 _HIGHEST: Final = """
 SELECT k.id, k.nominal_ns, (
-    SELECT max(r.n) FROM timingwheel_run r WHERE r.shard = k.shard
+    SELECT max(r.n) FROM timingwheel_past r WHERE r.shard = k.shard
     AND r.job_id = k.id AND r.nominal_ns = k.nominal_ns
 ) FROM unnest(%s::bigint[], %s::text[], %s::bigint[]) AS k(shard, id, nominal_ns)
 """
 _DEAD: Final = """
-SELECT r.job_id, r.nominal_ns, r.n, r.version, r.seq, r.body
+SELECT r.job_id, r.nominal_ns, r.n, r.version, r.tries, r.body
 FROM unnest(%s::bigint[], %s::text[], %s::bigint[], %s::bigint[])
     AS k(shard, id, nominal_ns, n)
-JOIN timingwheel_run r ON r.shard = k.shard AND r.job_id = k.id
+JOIN timingwheel_past r ON r.shard = k.shard AND r.job_id = k.id
     AND r.nominal_ns = k.nominal_ns AND r.n = k.n
-WHERE NOT r.live
 """
 _CALENDARS: Final = "SELECT name, body FROM timingwheel_calendar"
 _decode_calendar: Final = msgspec.msgpack.Decoder(NamedCalendar).decode
@@ -174,8 +174,10 @@ class Loading:
                 view.highest[JobId(job_id), nominal_ns] = -1 if n is None else n
         if wanted.dead:
             dead: dict[tuple[JobId, RunKey], DeadRow] = {
-                (row[0], (row[1], row[2])): DeadRow(decode_run(row[5]), row[3], row[4])
-                for row in next(parts)
+                (job_id, (nominal_ns, n)): DeadRow(
+                    decode_run(body), version, unframed(tries)
+                )
+                for job_id, nominal_ns, n, version, tries, body in next(parts)
             }
             view.dead.update({key: dead.get(key) for key in wanted.dead})
 

@@ -15,8 +15,8 @@ STEP_ROWS: Final = 2_000
 _RUNS: Final = """
 WITH oldest AS MATERIALIZED (
     SELECT r.shard, r.job_id, r.nominal_ns, r.n, r.plain, r.ended_ns, r.state
-    FROM timingwheel_run r
-    WHERE NOT r.live AND (r.ended_ns, r.job_id) > (%(after_ns)s, %(after_id)s)
+    FROM timingwheel_past r
+    WHERE (r.ended_ns, r.job_id) > (%(after_ns)s, %(after_id)s)
     AND r.ended_ns < greatest(%(runs_before)s, %(dead_before)s)
     ORDER BY r.ended_ns, r.job_id LIMIT %(step)s
 ),
@@ -29,8 +29,8 @@ sheltered AS MATERIALIZED (
 ),
 floors AS MATERIALIZED (
     SELECT s.shard, s.job_id, coalesce((
-        SELECT r.nominal_ns FROM timingwheel_run r
-        WHERE r.shard = s.shard AND r.job_id = s.job_id AND NOT r.live
+        SELECT r.nominal_ns FROM timingwheel_past r
+        WHERE r.shard = s.shard AND r.job_id = s.job_id
         ORDER BY r.nominal_ns DESC, r.n DESC LIMIT 1 OFFSET greatest(%(runs_min)s - 1, 0)
     ), -9223372036854775808) AS nominal_ns FROM sheltered s
 ),
@@ -41,20 +41,16 @@ gone AS MATERIALIZED (
         THEN %(dead_before)s ELSE %(runs_before)s END
     AND (f.job_id IS NULL OR o.nominal_ns < f.nominal_ns)
 ),
-attempts AS (
-    DELETE FROM timingwheel_attempt a USING gone g WHERE a.shard = g.shard
-    AND a.job_id = g.job_id AND a.nominal_ns = g.nominal_ns AND a.n = g.n
-),
 runs AS (
-    DELETE FROM timingwheel_run r USING gone g WHERE r.shard = g.shard
-    AND r.job_id = g.job_id AND r.nominal_ns = g.nominal_ns AND r.n = g.n AND NOT r.live
+    DELETE FROM timingwheel_past r USING gone g WHERE r.shard = g.shard
+    AND r.job_id = g.job_id AND r.nominal_ns = g.nominal_ns AND r.n = g.n
 )
 SELECT (SELECT count(*) FROM gone), (SELECT count(*) FROM oldest), o.ended_ns, o.job_id
 FROM oldest o ORDER BY o.ended_ns DESC, o.job_id DESC LIMIT 1
 """
 _JOBS: Final = """
 DELETE FROM timingwheel_job j WHERE NOT j.live AND j.ended_ns < %s AND NOT EXISTS (
-    SELECT 1 FROM timingwheel_run r WHERE r.shard = j.shard AND r.job_id = j.id
+    SELECT 1 FROM timingwheel_past r WHERE r.shard = j.shard AND r.job_id = j.id
 ) RETURNING j.id
 """
 _SKIPS: Final = "DELETE FROM timingwheel_skips WHERE last_ns < %s RETURNING shard"

@@ -7,7 +7,7 @@ by itself afterwards (a run becomes ready, a worker claims it) is in columns, an
 from __future__ import annotations
 
 import zlib
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
 import msgspec
@@ -25,7 +25,7 @@ from timingwheel.jobs.model import (
     RunState,
 )
 from timingwheel.stores.deciding.live import LiveRun, RunKey, is_held
-from timingwheel.stores.history_entries import HistoryRun, searched
+from timingwheel.stores.history_entries import HistoryRun, decode_attempt, searched
 from timingwheel.stores.plain import decode_plain
 from timingwheel.stores.ready import PRIORITY_NS
 from timingwheel.stores.records import PlainJob, encode
@@ -43,23 +43,36 @@ LIVE_COLUMNS: Final = (
 )
 """What `LiveRow` is made of; `r` is the run."""
 
+SHOWN_LIVE: Final = f"{LIVE_COLUMNS}, r.created_ns, true AS live"
+SHOWN_PAST: Final = (
+    "r.job_id, r.nominal_ns, r.n, r.version, r.plain, r.state, 0, NULL::bigint, "
+    "0::bigint, '', 0::bigint, NULL::bigint, 0, 0::bigint, NULL::text[], 0, r.body, "
+    "r.created_ns, false AS live"
+)
+"""What a reader is shown of a run `r`, live or past: of one shape, for a UNION."""
+
 JOB_COLUMNS: Final = (
     *("shard", "id", "live", "state", "task", "queue", "name", "created_ns"),
     *("ended_ns", "recurring", "tags", "calendar", "wake_ns", "wake_base", "body"),
 )
 RUN_COLUMNS: Final = (
-    *("shard", "job_id", "nominal_ns", "n", "live", "plain", "state", "held", "task"),
-    *("queue", "rank", "seq", "due_ns", "expires_ns", "wake_ns", "wake_base", "cap"),
-    *("alone", "once", "attempts", "started_ns", "token", "worker", "inc", "caps"),
-    *("asked", "created_ns", "ended_ns", "discarded", "tags", "body"),
+    *("shard", "job_id", "nominal_ns", "n", "version", "plain", "state", "held"),
+    *("task", "queue", "rank", "seq", "due_ns", "expires_ns", "wake_ns", "wake_base"),
+    *("cap", "alone", "once", "attempts", "started_ns", "token", "worker", "inc"),
+    *("caps", "asked", "created_ns", "tags", "body"),
 )
+PAST_COLUMNS: Final = (
+    *("shard", "job_id", "nominal_ns", "n", "day", "version", "plain", "state"),
+    *("task", "queue", "created_ns", "ended_ns", "discarded", "tags", "body", "tries"),
+)
+DAY_NS: Final = 86_400_000_000_000
 TYPES: Final[Mapping[str, str]] = {
     **dict.fromkeys(("live", "recurring", "plain", "held", "alone", "once"), "boolean"),
     **dict.fromkeys(("discarded",), "boolean"),
     **dict.fromkeys(("id", "job_id", "state", "task", "queue", "name"), "text"),
     **dict.fromkeys(("calendar", "cap", "worker", "tags", "caps"), "text"),
     **dict.fromkeys(("reason", "before_id"), "text"),
-    "body": "bytea",
+    **dict.fromkeys(("body", "tries"), "bytea"),
 }
 """Of the columns that are no bigint."""
 
@@ -167,7 +180,13 @@ def _job_wake(job: Job) -> tuple[int | None, Base]:
 
 
 def live_values(
-    live: LiveRun, job: Job, shards: int, *, former: LiveRow | None, asked: int
+    live: LiveRun,
+    job: Job,
+    shards: int,
+    *,
+    version: int,
+    former: LiveRow | None,
+    asked: int,
 ) -> tuple[Any, ...]:
     """Return the row of a live run, as RUN_COLUMNS name it.
 
@@ -175,6 +194,7 @@ def live_values(
         live: the run.
         job: its job as it will be.
         shards: of the store.
+        version: of the row, if it is a new one.
         former: its row as it is; what it holds while it runs stays.
         asked: whether somebody wants it to end.
     """
@@ -193,7 +213,7 @@ def live_values(
     assert not goes_on or former is not None
     return (
         *_key(run, shards),
-        *(True, False, run.state.value, held),
+        *(version, False, run.state.value, held),
         *(searched(run.task), searched(run.queue), _rank(run), live.seq, run.due_ns),
         *(expires_ns, wake_ns, int(base)),
         None if job.cap is None else searched(job.cap.key),
@@ -203,7 +223,7 @@ def live_values(
         former.inc if goes_on and former is not None else 0,
         texts(former.caps) if goes_on and former is not None else None,
         asked,
-        *(run.created_ns, None, False, tags_json(job.tags), encode(live)),
+        *(run.created_ns, tags_json(job.tags), encode(live)),
     )
 
 
@@ -214,30 +234,58 @@ def plain_values(
     run = plain.run(job_id, RunState.PLANNED)
     return (
         *_key(run, shards),
-        *(True, True, run.state.value, False),
+        *(1, True, run.state.value, False),
         *(searched(run.task), searched(run.queue), _rank(run), seq, run.due_ns),
         *(None, wake_ns, int(base)),
         None if plain.k is None else searched(plain.k.key),
         is_suspect(run, plain.o),
         plain.o.delivery is Delivery.AT_MOST_ONCE,
-        *(0, None, 0, "", 0, None, 0, run.created_ns, None, False, None, encode(plain)),
+        *(0, None, 0, "", 0, None, 0, run.created_ns, None, encode(plain)),
     )
 
 
-def ended_values(value: HistoryRun, shards: int, *, seq: int) -> tuple[Any, ...]:
-    """Return the row of a run that rests; a plain one if it carries its attempt."""
+def past_values(
+    value: HistoryRun, shards: int, *, version: int, attempts: Sequence[Attempt]
+) -> tuple[Any, ...]:
+    """Return the row of a run that has ended, as PAST_COLUMNS name it.
+
+    Args:
+        value: the run; a plain one carries its attempt.
+        shards: of the store.
+        version: of the row: that of the live one, and 1.
+        attempts: that ended with it.
+    """
     run = value.run
     ended_ns = run.ended_ns
     if ended_ns is None:
         ended_ns = max(run.nominal_ns, run.created_ns)
     return (
         *_key(run, shards),
-        *(False, value.attempt is not None, run.state.value, False),
-        *(searched(run.task), searched(run.queue), _rank(run), seq, run.due_ns),
-        *(None, None, int(Base.WALL), None, False, False),
-        *(run.attempts, run.started_ns, 0, "", 0, None, 0, run.created_ns, ended_ns),
-        *(run.discarded, tags_json(value.tags), encode(value)),
+        *(ended_ns // DAY_NS, version, value.attempt is not None, run.state.value),
+        *(searched(run.task), searched(run.queue), run.created_ns, ended_ns),
+        *(run.discarded, tags_json(value.tags), encode(value), framed(attempts)),
     )
+
+
+def framed(attempts: Iterable[Attempt]) -> bytes:
+    """Return attempts as one value: of each the size of its body, and the body.
+
+    The size is of 4 bytes, big-endian, as SQL's int4send has it: in SQL, too, such values
+    are made, and appended to each other.
+    """
+    bodies = map(encode, attempts)
+    return b"".join(len(body).to_bytes(4, "big") + body for body in bodies)
+
+
+def unframed(tries: bytes) -> list[Attempt]:
+    """Return the attempts that `framed` has made one value of."""
+    found: list[Attempt] = []
+    place = 0
+    while place < len(tries):
+        start = place + 4
+        place = start + int.from_bytes(tries[place:start], "big")
+        found.append(decode_attempt(tries[start:place]))
+    return found
 
 
 def is_suspect(run: Run, policy: Policy) -> bool:

@@ -4,9 +4,11 @@
                             the steps of the wall clock
     timingwheel_job         jobs, live and ended. `version` grows with each change of the
                             job, of the set of its live runs, or of the jobs after it
-    timingwheel_run         runs, live and ended, each with a `version` of its own. A plain
-                            one stands for its job, too, which has no row
-    timingwheel_attempt     attempts that have ended
+    timingwheel_run         live runs, each with a `version` of its own. A plain one stands
+                            for its job, too, which has no row
+    timingwheel_attempt     attempts of live runs that have ended
+    timingwheel_past        runs that have ended, with their attempts in `tries`; the version
+                            goes on. In partitions by the day of the end
     timingwheel_skips       occurrences that did not run
     timingwheel_dependency  which job comes after which
     timingwheel_name        the live job of a name
@@ -90,8 +92,7 @@ CREATE TABLE timingwheel_run (
     job_id text COLLATE "C" NOT NULL,
     nominal_ns bigint NOT NULL,
     n bigint NOT NULL,
-    version bigint NOT NULL DEFAULT 1,
-    live boolean NOT NULL,
+    version bigint NOT NULL,
     plain boolean NOT NULL,
     state text NOT NULL,
     held boolean NOT NULL,
@@ -114,25 +115,18 @@ CREATE TABLE timingwheel_run (
     caps text[],
     asked int NOT NULL DEFAULT 0,
     created_ns bigint NOT NULL,
-    ended_ns bigint,
-    discarded boolean NOT NULL,
     tags jsonb,
     body bytea NOT NULL,
     PRIMARY KEY (shard, job_id, nominal_ns, n)
-);
-CREATE INDEX timingwheel_run_live ON timingwheel_run (shard, job_id) WHERE live;
+) WITH (autovacuum_vacuum_scale_factor = 0.01, autovacuum_vacuum_threshold = 1000);
 CREATE INDEX timingwheel_run_wake ON timingwheel_run (shard, wake_base, wake_ns)
-    WHERE wake_ns IS NOT NULL AND live;
+    WHERE wake_ns IS NOT NULL;
 CREATE INDEX timingwheel_run_ready ON timingwheel_run (rank, seq)
     WHERE state = 'ready' AND NOT held;
 CREATE INDEX timingwheel_run_running ON timingwheel_run (inc, token)
     WHERE state = 'running';
 CREATE INDEX timingwheel_run_page ON timingwheel_run (nominal_ns, job_id, n);
-CREATE INDEX timingwheel_run_dead ON timingwheel_run (nominal_ns, job_id, n)
-    WHERE state IN ('failed', 'lost');
-CREATE INDEX timingwheel_run_plain ON timingwheel_run (live, created_ns, job_id)
-    WHERE plain;
-CREATE INDEX timingwheel_run_end ON timingwheel_run (ended_ns) WHERE NOT live;
+CREATE INDEX timingwheel_run_plain ON timingwheel_run (created_ns, job_id) WHERE plain;
 
 CREATE TABLE timingwheel_attempt (
     shard int NOT NULL,
@@ -143,6 +137,33 @@ CREATE TABLE timingwheel_attempt (
     body bytea NOT NULL,
     PRIMARY KEY (shard, job_id, nominal_ns, n, number)
 );
+CREATE TABLE timingwheel_past (
+    shard int NOT NULL,
+    job_id text COLLATE "C" NOT NULL,
+    nominal_ns bigint NOT NULL,
+    n bigint NOT NULL,
+    day int NOT NULL,
+    version bigint NOT NULL,
+    plain boolean NOT NULL,
+    state text NOT NULL,
+    task text NOT NULL,
+    queue text NOT NULL,
+    created_ns bigint NOT NULL,
+    ended_ns bigint NOT NULL,
+    discarded boolean NOT NULL,
+    tags jsonb,
+    body bytea NOT NULL,
+    tries bytea NOT NULL,
+    PRIMARY KEY (shard, job_id, nominal_ns, n, day)
+) PARTITION BY RANGE (day);
+CREATE INDEX timingwheel_past_page ON timingwheel_past (nominal_ns, job_id, n);
+CREATE INDEX timingwheel_past_dead ON timingwheel_past (nominal_ns, job_id, n)
+    WHERE state IN ('failed', 'lost');
+CREATE INDEX timingwheel_past_plain ON timingwheel_past (created_ns, job_id)
+    WHERE plain;
+CREATE TABLE timingwheel_past_default PARTITION OF timingwheel_past DEFAULT;
+CREATE INDEX timingwheel_past_default_end ON timingwheel_past_default
+    (ended_ns, job_id);
 CREATE TABLE timingwheel_skips (
     shard int NOT NULL,
     job_id text COLLATE "C" NOT NULL,

@@ -1,6 +1,7 @@
 """The JobStore on PostgreSQL: any number of processes, one truth.
 
-    jobs and runs   rows; what has ended stays in them until it is old enough
+    jobs and runs   rows; runs that have ended are in a table of their own until they are
+                    old enough
     decisions       by the functions of stores/deciding/, as in every store, over what was
                     read; written in one statement, if it is unchanged
     nodes           members with leases; each fires the jobs of its shards (membership.py)

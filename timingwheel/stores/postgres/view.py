@@ -14,7 +14,7 @@ from typing import Final, NamedTuple
 from timingwheel.engine.timeline import Now
 from timingwheel.jobs.calendars import NamedCalendar
 from timingwheel.jobs.errors import UnknownJobError
-from timingwheel.jobs.model import Job, JobId, Payload, RunState
+from timingwheel.jobs.model import Attempt, Job, JobId, Payload, RunState
 from timingwheel.jobs.schedule import Schedule
 from timingwheel.stores.deciding.firing import schedule_now
 from timingwheel.stores.deciding.live import LiveRun, RunKey
@@ -70,12 +70,12 @@ class DeadRow(NamedTuple):
     Attributes:
         value: as the history has it.
         version: of the row.
-        seq: its number.
+        attempts: that it had.
     """
 
     value: HistoryRun
     version: int
-    seq: int
+    attempts: list[Attempt]
 
 
 class LoadedView:

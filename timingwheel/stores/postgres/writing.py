@@ -24,6 +24,7 @@ from timingwheel.stores.postgres.connections import (
 from timingwheel.stores.postgres.guard import Guard, Stale
 from timingwheel.stores.postgres.rows import (
     JOB_COLUMNS,
+    PAST_COLUMNS,
     RUN_COLUMNS,
     TYPES,
 )
@@ -35,6 +36,11 @@ _NAME_COLUMNS: Final = ("shard", "name", "job_id")
 _RUN_KEY: Final = ("shard", "job_id", "nominal_ns", "n")
 _JOB_KEY: Final = ("shard", "id")
 _CASTS: Final = {"tags": "::jsonb", "caps": "::text[]"}
+_FOLD: Final = """
+SELECT shard, job_id, nominal_ns, n,
+    string_agg(int4send(octet_length(body)) || body, ''::bytea ORDER BY number) AS tries
+FROM old_attempt GROUP BY shard, job_id, nominal_ns, n
+"""
 
 CONFLICTS: Final = (
     errors.UniqueViolation,
@@ -89,6 +95,7 @@ def _writes(changes: RowChanges) -> list[tuple[str, Statement]]:
         ("new_job", "timingwheel_job", JOB_COLUMNS, changes.new_jobs),
         ("new_run", "timingwheel_run", RUN_COLUMNS, changes.new_runs),
         ("attempt", "timingwheel_attempt", _ATTEMPT_COLUMNS, changes.attempts),
+        ("past", "timingwheel_past", PAST_COLUMNS, changes.past),
         ("skips", "timingwheel_skips", _SKIP_COLUMNS, changes.skips),
         ("name", "timingwheel_name", _NAME_COLUMNS, changes.names),
         (
@@ -100,20 +107,32 @@ def _writes(changes: RowChanges) -> list[tuple[str, Statement]]:
     ):
         if rows:
             found.append((name, _insert(table, columns, rows)))
-    for name, table, columns, key, rows in (
+    updates: list[tuple[str, str, Sequence[str], Sequence[str], list[Values]]] = [
         ("job", "timingwheel_job", JOB_COLUMNS, _JOB_KEY, changes.jobs),
         ("run", "timingwheel_run", RUN_COLUMNS, _RUN_KEY, changes.runs),
         (
             "touched",
             "timingwheel_job",
-            ("shard", "id", "version"),
-            ("shard", "id"),
+            (*_JOB_KEY, "version"),
+            _JOB_KEY,
             changes.touched,
         ),
-    ):
-        if rows:
-            found.append((name, _update(table, columns, key, rows)))
-    for name, table, columns, rows in (
+        (
+            "past_change",
+            "timingwheel_past",
+            (*_RUN_KEY, "discarded", "body"),
+            _RUN_KEY,
+            changes.past_changes,
+        ),
+    ]
+    found += [
+        (name, _update(table, columns, key, rows))
+        for name, table, columns, key, rows in updates
+        if rows
+    ]
+    deletes: list[tuple[str, str, Sequence[str], list[Values]]] = [
+        ("old_run", "timingwheel_run", _RUN_KEY, changes.old_runs),
+        ("old_past", "timingwheel_past", _RUN_KEY, changes.old_past),
         ("old_name", "timingwheel_name", _NAME_COLUMNS, changes.old_names),
         (
             "old_dependency",
@@ -121,10 +140,39 @@ def _writes(changes: RowChanges) -> list[tuple[str, Statement]]:
             _DEPENDENCY_COLUMNS,
             changes.old_dependencies,
         ),
-    ):
-        if rows:
-            found.append((name, _delete(table, columns, rows)))
-    return found
+    ]
+    found += [
+        (name, _delete(table, columns, rows))
+        for name, table, columns, rows in deletes
+        if rows
+    ]
+    return found + _folded(changes.folded)
+
+
+def _folded(rows: Sequence[Values]) -> list[tuple[str, Statement]]:
+    """Return what takes rows of attempts into the row of their run, which has ended."""
+    if not rows:
+        return []
+    at = [PAST_COLUMNS.index(name) for name in _RUN_KEY]
+    keys = [tuple(row[place] for place in at) for row in rows]
+    delete, values = _delete("timingwheel_attempt", _RUN_KEY, keys)
+    chosen = ", ".join(
+        "coalesce(f.tries, ''::bytea) || u.tries"
+        if name == "tries"
+        else f"u.{name}{_CASTS.get(name, '')}"
+        for name in PAST_COLUMNS
+    )
+    source, more_values = _unnested(PAST_COLUMNS, rows)
+    insert = (
+        f"INSERT INTO timingwheel_past ({', '.join(PAST_COLUMNS)}) SELECT {chosen} "
+        f"FROM ok, {source} LEFT JOIN fold f ON "
+        f"{' AND '.join(f'f.{name} = u.{name}' for name in _RUN_KEY)} WHERE ok.ok"
+    )
+    return [
+        ("old_attempt", (f"{delete} RETURNING t.*", values)),
+        ("fold", (_FOLD, [])),
+        ("folded", (insert, more_values)),
+    ]
 
 
 def _insert(table: str, columns: Sequence[str], rows: Sequence[Values]) -> Statement:
