@@ -131,6 +131,7 @@ def test_a_crew_that_never_worked_stops_at_once() -> None:
 def test_slots_have_a_default_and_bounds() -> None:
     assert checked_slots(None) == default_slots() <= 32
     assert checked_slots(1_024) == 1_024
+    assert checked_slots(0, least=0) == 0
     for slots in (0, 1_025, True, 2.0):
         with pytest.raises(ArgumentError, match="slots"):
             checked_slots(slots)  # type: ignore[arg-type]

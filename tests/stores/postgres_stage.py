@@ -155,10 +155,13 @@ class PostgresStage(Stage):
         )
         self.is_open = True
 
-    def node(self) -> PostgresStore:
+    def node(self, clock: ManualClock | None = None) -> PostgresStore:
         """Open the store once more, as another process; the caller closes it."""
         return PostgresStore.open(
-            self.where, clock=self.clock, rng=random.Random(1), **self._options
+            self.where,
+            clock=self.clock if clock is None else clock,
+            rng=random.Random(1),
+            **self._options,
         )
 
     def sql(self, statement: str, values: Sequence[object] = ()) -> list[Any]:

@@ -502,3 +502,35 @@ class TellsOfExpected(Protocol):
 
     def expect_no_more(self, run_id: RunId) -> None:
         """Nobody waits for that run any more."""
+
+
+class TakenOn(NamedTuple):
+    """A remote worker that lives, and what it has, whoever gave it that.
+
+    Attributes:
+        ttl_ns: its leases run out so long after its last beat.
+        held: which run each of its tokens is of.
+        requests: the attempts that are to end.
+    """
+
+    ttl_ns: int
+    held: dict[int, RunId]
+    requests: list[Request]
+
+
+@runtime_checkable
+class Clustered(Protocol):
+    """A store whose runs several processes start, each by leases that may run out."""
+
+    def take_on(self, worker: str) -> TakenOn | None:
+        """Return what a remote worker has that joined here or elsewhere; None: it died."""
+
+    def add_loss_listener(self, listener: Callable[[Sequence[int]], None]) -> None:
+        """Call with the tokens of attempts that this process may go on with no more.
+
+        Its leases were not renewed in time: others start those runs again, nothing of
+        them begins any more, and how they end is refused. Called from any thread.
+        """
+
+    def hand_over(self) -> None:
+        """Fire nothing more and have others do it; attempts in hand go on."""

@@ -35,21 +35,30 @@ def default_slots() -> int:
     return min(32, (os.cpu_count() or 1) + 4)
 
 
-def checked_slots(slots: int | None) -> int:
+def checked_slots(slots: int | None, *, least: int = 1) -> int:
     """Return a number of slots.
 
+    Args:
+        slots: what was given; None: as many as is usual.
+        least: how many there must be; 0 is a node that plans and runs nothing.
+
     Raises:
-        ArgumentError: it is no number from 1 to SLOTS_MAX.
+        ArgumentError: it is no number from `least` to SLOTS_MAX.
     """
     if slots is None:
         return default_slots()
-    if type(slots) is not int or not 1 <= slots <= SLOTS_MAX:
+    if type(slots) is not int or not least <= slots <= SLOTS_MAX:
         raise ArgumentError(
             "slots",
             slots,
-            f"pass how many handlers may run at once, 1 to {SLOTS_MAX:,}",
+            f"pass how many handlers may run at once, {least} to {SLOTS_MAX:,}",
         )
     return slots
+
+
+def runnable(tasks: TaskRegistry, slots: int) -> TaskRegistry:
+    """Return what a program runs of what it knows; who can run nothing claims nothing."""
+    return tasks if slots else TaskRegistry()
 
 
 class Crew:

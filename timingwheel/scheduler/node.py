@@ -22,9 +22,16 @@ from collections.abc import Callable, Sequence
 from typing import Final, Protocol
 
 from timingwheel.clock import Clock
-from timingwheel.errors import EngineClosedError
+from timingwheel.errors import EngineClosedError, TimingWheelError
 from timingwheel.jobs.model import Outcome
-from timingwheel.jobs.store import Finish, JobStore, Request, Ticket, Verdict
+from timingwheel.jobs.store import (
+    Clustered,
+    Finish,
+    JobStore,
+    Request,
+    Ticket,
+    Verdict,
+)
 from timingwheel.scheduler.crew import Crew
 from timingwheel.scheduler.executors.executor import Executor, Work
 from timingwheel.scheduler.in_hand import InHand
@@ -98,6 +105,9 @@ class NodeLoop:
             store.begin, clock, metrics=metrics, wake=self._wake_if_asleep
         )
         self._store = store
+        self._clustered = store if isinstance(store, Clustered) else None
+        if self._clustered is not None:
+            self._clustered.add_loss_listener(self._lose)
         self._clock = clock
         self._worker = worker
         self._crew = crew
@@ -138,6 +148,7 @@ class NodeLoop:
         """
         self._serving = False
         self.wake()
+        self._hand_over()
         unbegun = self._crew.stop(grace_s)
         self._stopped = True
         if self._thread.ident is not None:
@@ -145,6 +156,15 @@ class NodeLoop:
             self._thread.join()
         if self.failure is None:
             self._leave(unbegun)
+
+    def _hand_over(self) -> None:
+        """Have others fire while what runs here ends, if there are others."""
+        if self._clustered is None:
+            return
+        try:
+            self._clustered.hand_over()
+        except TimingWheelError as error:  # then others find out by themselves
+            _logger.warning("nothing could be handed over: %s", error)
 
     def _leave(self, unbegun: Sequence[Work]) -> None:
         """Have the store know all ends, and take back what was never begun."""
@@ -306,6 +326,11 @@ class NodeLoop:
             return
         for listener in self._listeners:
             listener.asked_to_end(request)
+
+    def _lose(self, tokens: Sequence[int]) -> None:
+        """Ask attempts to end that are somebody else's by now; called by any thread."""
+        for token in tokens:
+            self.in_hand.interrupt(token, Outcome.LOST, kill=False)
 
     def _watch_the_clock(self) -> None:
         now = self._store.now()

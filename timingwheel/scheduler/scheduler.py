@@ -36,7 +36,7 @@ from timingwheel.jobs.durations import Duration, duration_ns
 from timingwheel.jobs.errors import TaskError
 from timingwheel.jobs.model import DEFAULT_QUEUE, Delivery
 from timingwheel.jobs.store import JobStore
-from timingwheel.scheduler.crew import Crew, MakeExecutor, checked_slots
+from timingwheel.scheduler.crew import Crew, MakeExecutor, checked_slots, runnable
 from timingwheel.scheduler.desk import Desk
 from timingwheel.scheduler.metrics import Metrics, MetricsSnapshot
 from timingwheel.scheduler.node import NodeListener, NodeLoop
@@ -85,7 +85,8 @@ class Scheduler(Requests, Questions):
         if_held: if another process holds the directory, "error" raises StoreInUseError;
             "client" asks that process, and takes over when it ends.
         clock: where time comes from; `timingwheel.testing.ManualClock` for tests.
-        slots: handlers that may run at once; default min(32, cores + 4).
+        slots: handlers that may run at once; default min(32, cores + 4). 0: it makes
+            ready what is due and leaves running it to others.
         executor: what runs plain functions that name none: "thread", "process" or
             "inline"; coroutine functions run on "asyncio".
         worker: how this process is named in attempts; host, process and start by default.
@@ -119,7 +120,7 @@ class Scheduler(Requests, Questions):
         self.metrics: Final = Metrics()
         self._open_store = store_opener(store, if_held=if_held, options=log_options)
         self.directory: Final = directory_of(store)
-        self.slots: Final = checked_slots(slots)
+        self.slots: Final = checked_slots(slots, least=0)
         self._makers = self._make_executors()
         self._executor = self._checked_executor(executor, "executor")
         self._worker = None if worker is None else checked_text(worker, "worker")
@@ -374,7 +375,7 @@ class Scheduler(Requests, Questions):
             desk.store,
             self.clock,
             worker=self._worker or worker_name(),
-            crew=Crew(self.tasks, self._makers, self._executor),
+            crew=Crew(runnable(self.tasks, self.slots), self._makers, self._executor),
             metrics=self.metrics,
             on_failed=self._note_failure,
             listeners=self._node_listeners,

@@ -121,6 +121,7 @@ class Claiming:
 
     Attributes:
         claims: what the worker gets.
+        inc: the number under which it claims.
     """
 
     def __init__(
@@ -138,7 +139,7 @@ class Claiming:
         self._owner = owner
         self._members = members
         self._worker = worker
-        self._inc = members.inc_of(worker)
+        self.inc = members.inc_of(worker)
         self._tasks = Texts(map(searched, sorted(tasks)))
         self._queues = None if queues is None else Texts(map(searched, sorted(queues)))
         self._count = count
@@ -260,10 +261,6 @@ class Claiming:
             return False
         is_ok, is_alive = rows[0][:2]
         if not is_alive:
-            if self._members.renew(self._worker):
-                self._inc = self._members.inc_of(self._worker)
-                return False
-            self._members.forget(self._worker)
             raise UnknownWorkerError(
                 "worker", self._worker, "join first, or again: it was lost"
             )
@@ -282,7 +279,7 @@ class Claiming:
         caps = sorted({name for candidate in picked for name in candidate.caps})
         versions = self._bounds
         return _CLAIM, [
-            self._inc,
+            self.inc,
             *(Texts(bounded), Ints(versions[name].version for name in bounded)),
             *(Texts(shared), Ints(versions[name].version for name in shared)),
             *(Texts(caps), Ints(self._caps[name] for name in caps)),
@@ -295,7 +292,7 @@ class Claiming:
             Ints(run.n for run in runs),
             Ints(candidate.row.version for candidate in picked),
             Texts(texts(candidate.caps) for candidate in picked),
-            *(self._wall_ns, self._worker, self._inc),
+            *(self._wall_ns, self._worker, self.inc),
         ]
 
     def _note(self, candidate: Candidate, token: int) -> None:

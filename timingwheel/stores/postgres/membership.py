@@ -1,9 +1,14 @@
 """Who lives: nodes and workers, by numbers that are never given again.
 
 A member lives until its lease is past on the database's clock; whoever finds a run whose
-holder's number is not among the living may give it to another. A worker of this process
-(`ttl_ns=None`) and the node itself are renewed by `tend`; a remote worker by its own beats,
-through whichever server.
+holder's number is not among the living may give it to another. A member is its number: it
+may have any name, and others the same. All of one process, its node and its own workers,
+are renewed by one beat and live and die together (trust.py); a remote worker by its own
+beats, through whichever server, which know it by its name.
+
+A node fires its share of the shards. It takes what nobody fires once it has given a beat,
+and lets go of what is beyond its share only for nodes that have given several, and a few
+a beat: a node that comes and goes moves little.
 """
 
 from __future__ import annotations
@@ -13,28 +18,55 @@ import uuid
 from typing import Final, NamedTuple
 
 from timingwheel.jobs.errors import UnknownWorkerError
-from timingwheel.stores.postgres.connections import Connections, Ints, Texts
+from timingwheel.jobs.model import run_id
+from timingwheel.jobs.store import Request, TakenOn
+from timingwheel.stores.postgres.connections import Bools, Connections, Ints, Texts
 from timingwheel.stores.postgres.guard import Lease
+from timingwheel.stores.postgres.trust import Trust
+
+SETTLED_BEATS: Final = 2
+"""A node must have given so many before others make room for it."""
+RELEASE_PART: Final = 16
+"""A node lets go of one in so many of all shards a beat, at most."""
 
 _JOIN: Final = """
-INSERT INTO timingwheel_member AS m (name, inc, is_node, ttl_ns, until_ns)
-VALUES (%s, nextval('timingwheel_inc'), %s, %s, timingwheel_elapsed() + %s)
-ON CONFLICT (name) DO UPDATE SET
-    inc = CASE WHEN %s AND m.until_ns > timingwheel_elapsed()
-        THEN m.inc ELSE excluded.inc END,
+WITH former AS (DELETE FROM timingwheel_member WHERE inc = ANY(%s))
+INSERT INTO timingwheel_member (inc, name, is_node, is_far, ttl_ns, until_ns, beats)
+SELECT nextval('timingwheel_inc'), u.name, u.is_node, false, %s,
+    timingwheel_elapsed() + %s, 0
+FROM unnest(%s::text[], %s::boolean[]) AS u(name, is_node)
+RETURNING name, inc
+"""
+_JOIN_FAR: Final = """
+INSERT INTO timingwheel_member AS m
+    (inc, name, is_node, is_far, ttl_ns, until_ns, beats)
+VALUES (nextval('timingwheel_inc'), %s, false, true, %s, timingwheel_elapsed() + %s, 0)
+ON CONFLICT (name) WHERE is_far DO UPDATE SET
+    inc = CASE WHEN m.until_ns > timingwheel_elapsed() THEN m.inc ELSE excluded.inc END,
     ttl_ns = excluded.ttl_ns, until_ns = excluded.until_ns
 RETURNING inc
 """
 _BEAT: Final = """
-UPDATE timingwheel_member SET until_ns = timingwheel_elapsed() + ttl_ns
-WHERE name = ANY(%s) AND inc = ANY(%s) AND until_ns > timingwheel_elapsed()
-RETURNING name
+UPDATE timingwheel_member SET until_ns = timingwheel_elapsed() + ttl_ns, beats = beats + 1
+WHERE inc = ANY(%s) AND until_ns > timingwheel_elapsed()
+RETURNING inc
 """
 _FIND: Final = """
 SELECT inc FROM timingwheel_member
-WHERE name = %s AND NOT is_node AND until_ns > timingwheel_elapsed()
+WHERE name = %s AND is_far AND until_ns > timingwheel_elapsed()
 """
-_LEAVE: Final = "DELETE FROM timingwheel_member WHERE name = ANY(%s) AND inc = ANY(%s)"
+_TAKE_ON: Final = """
+SELECT m.ttl_ns, r.job_id, r.nominal_ns, r.n, r.token, r.asked
+FROM timingwheel_member m
+LEFT JOIN timingwheel_run r ON r.inc = m.inc AND r.state = 'running'
+WHERE m.inc = %s AND m.until_ns > timingwheel_elapsed()
+"""
+_LEAVE: Final = "DELETE FROM timingwheel_member WHERE inc = ANY(%s)"
+_PRUNE: Final = """
+DELETE FROM timingwheel_member WHERE until_ns < timingwheel_elapsed() - %s
+"""
+PRUNE_AFTER_NS: Final = 3_600_000_000_000
+"""A dead member's row is shown so long; nothing needs it."""
 _TAKE: Final = """
 WITH free AS (
     SELECT s.shard, s.owner_inc IS NULL AND s.epoch > 0 AS was_released
@@ -52,8 +84,9 @@ UPDATE timingwheel_shard SET owner_inc = NULL, epoch = epoch + 1
 WHERE owner_inc = %s AND shard = ANY(%s)
 """
 _SHARE: Final = """
-SELECT count(*), (SELECT count(*) FROM timingwheel_shard) FROM timingwheel_member
-WHERE is_node AND until_ns > timingwheel_elapsed()
+SELECT count(*), count(*) FILTER (WHERE beats >= %s),
+    (SELECT count(*) FROM timingwheel_shard)
+FROM timingwheel_member WHERE is_node AND until_ns > timingwheel_elapsed()
 """
 
 
@@ -79,38 +112,61 @@ class Membership:
 
     Args:
         connections: to the database.
-        ttl_ns: how long the node and its own workers live after the last `tend`.
+        trust: how long this process may act.
+        ttl_ns: how long the node and its own workers live after a beat.
     """
 
-    def __init__(self, connections: Connections, *, ttl_ns: int) -> None:
+    def __init__(self, connections: Connections, trust: Trust, *, ttl_ns: int) -> None:
         self.inc = 0
         self.leases: dict[int, Lease] = {}
         self._connections = connections
+        self._trust = trust
         self._ttl_ns = ttl_ns
         self._lock = threading.Lock()
         self._own: dict[str, int] = {}
         self._remote: dict[str, int] = {}
+        self._serves = False
         self._is_fresh = True
         self._node = f"node:{uuid.uuid4()}"
 
+    # -- members ------------------------------------------------------------------------
+
     def join(self, worker: str, *, ttl_ns: int | None) -> None:
         """Announce a worker; a remote one that lives is the same one still."""
-        is_remote = ttl_ns is not None
-        inc = self._join(worker, ttl_ns=ttl_ns or self._ttl_ns, keeps=is_remote)
+        if ttl_ns is None:
+            with self._lock:
+                former = self._own.get(worker)
+            incs = self._join([worker], former=[] if former is None else [former])
+            with self._lock:
+                self._own.update(incs)
+                self._remote.pop(worker, None)
+            return
+        [(inc,)] = self._connections.rows(_JOIN_FAR, [worker, ttl_ns, ttl_ns])
         with self._lock:
-            (self._remote if is_remote else self._own)[worker] = inc
-            (self._own if is_remote else self._remote).pop(worker, None)
-
-    def _join(self, name: str, *, ttl_ns: int, keeps: bool) -> int:
-        is_node = name == self._node
-        values = (name, is_node, ttl_ns, ttl_ns, keeps)
-        return int(self._connections.rows(_JOIN, values)[0][0])
+            self._remote[worker] = inc
+            self._own.pop(worker, None)
 
     def serve(self) -> None:
         """Become a node, or go on to be one."""
+        self._serves = True
         if not self.inc:
-            self.inc = self._join(self._node, ttl_ns=self._ttl_ns, keeps=False)
+            self.inc = self._join([self._node])[self._node]
             self._is_fresh = True
+
+    def _join(
+        self, names: list[str], *, former: list[int] | None = None
+    ) -> dict[str, int]:
+        sent_ns = self._trust.now_ns()
+        are_nodes = Bools(name == self._node for name in names)
+        values = [Ints(former or []), *[self._ttl_ns] * 2, Texts(names), are_nodes]
+        found: dict[str, int] = dict(self._connections.rows(_JOIN, values))
+        # Before anybody can act under these numbers: see Trust.kept.
+        self._trust.begin(sent_ns, found.values())
+        return found
+
+    def is_own(self, worker: str) -> bool:
+        """Return whether a worker is one of this process."""
+        return worker in self._own
 
     def inc_of(self, worker: str) -> int:
         """Return the number of a worker.
@@ -136,21 +192,8 @@ class Membership:
         with self._lock:
             return [*self._own.values(), *self._remote.values()]
 
-    def renew(self, worker: str) -> bool:
-        """Have a worker of this process, which was lost, begin anew; False: it is none.
-
-        What it had is another's now: whatever it still reports of that is refused.
-        """
-        with self._lock:
-            if worker not in self._own:
-                return False
-        inc = self._join(worker, ttl_ns=self._ttl_ns, keeps=False)
-        with self._lock:
-            self._own[worker] = inc
-        return True
-
     def forget(self, worker: str) -> None:
-        """It was lost."""
+        """It was lost, or has left."""
         with self._lock:
             self._own.pop(worker, None)
             self._remote.pop(worker, None)
@@ -161,28 +204,56 @@ class Membership:
             inc = self.inc_of(worker)
         except UnknownWorkerError:
             return False
-        if self._connections.rows(_BEAT, [Texts([worker]), Ints([inc])]):
+        if self._connections.rows(_BEAT, [Ints([inc])]):
             return True
         self.forget(worker)
         return False
 
+    def take_on(self, worker: str) -> TakenOn | None:
+        """Return what a remote worker has, wherever it has joined; None: it died."""
+        try:
+            inc = self.inc_of(worker)
+        except UnknownWorkerError:
+            return None
+        rows = self._connections.rows(_TAKE_ON, [inc])
+        if not rows:
+            self.forget(worker)
+            return None
+        held = {row[4]: run_id(*row[1:4]) for row in rows if row[4] is not None}
+        asked = [
+            Request(held[token], token, asked > 1)
+            for *_, token, asked in rows
+            if asked  # None where it has nothing
+        ]
+        return TakenOn(rows[0][0], held, asked)
+
     def tend(self) -> bool:
-        """Renew the node and its own workers; False: the node's lease is past."""
-        with self._lock:
-            own = dict(self._own)
-        if self.inc:
-            own[self._node] = self.inc
+        """Renew the leases of this process; False: they were lost, and it is another now."""
+        own = self._mine()
         if not own:
             return True
-        values = [Texts(own), Ints(own.values())]
-        alive = {name for (name,) in self._connections.rows(_BEAT, values)}
-        for worker in own.keys() - alive - {self._node}:
-            self.renew(worker)
-        if not self.inc or self._node in alive:
-            return True
-        self.inc = 0
+        sent_ns = self._trust.now_ns()
+        if self._trust.holds():
+            alive = self._connections.rows(_BEAT, [Ints(own.values())])
+            if len(alive) == len(own) and self._trust.renew(sent_ns):
+                return True
+            self._trust.lose()
         self.leases = {}
+        # One statement, so that a member is never both; what the former ones had is
+        # nobody's from here on.
+        incs = self._join(list(own), former=list(own.values()))
+        self.inc = incs.pop(self._node, 0)
+        self._is_fresh = True
+        with self._lock:
+            self._own.update(incs)
         return False
+
+    def _mine(self) -> dict[str, int]:
+        with self._lock:
+            own = dict(self._own)
+        if self._serves:
+            own[self._node] = self.inc
+        return own
 
     def leave(self, worker: str) -> int | None:
         """Forget a worker; return its number, None if there was none."""
@@ -190,30 +261,44 @@ class Membership:
             inc = self.inc_of(worker)
         except UnknownWorkerError:
             return None
-        self._connections.rows(_LEAVE, [Texts([worker]), Ints([inc])])
+        self._connections.rows(_LEAVE, [Ints([inc])])
         self.forget(worker)
+        self._end_trust()
         return inc
 
+    def _end_trust(self) -> None:
+        if not self._mine():
+            self._trust.end()
+
+    def prune(self) -> None:
+        """Strike off who has been dead for long."""
+        self._connections.rows(_PRUNE, [PRUNE_AFTER_NS])
+
+    # -- shards -------------------------------------------------------------------------
+
     def balance(self) -> list[Taken]:
-        """Take shards that nobody fires, up to a fair share; release what is beyond it."""
+        """Take shards that nobody fires, up to a fair share; let go of a few beyond it."""
         if not self.inc:
             return []
-        nodes, shards = self._connections.rows(_SHARE)[0]
+        nodes, settled, shards = self._connections.rows(_SHARE, [SETTLED_BEATS])[0]
         share = -(-shards // max(nodes, 1))
-        if len(self.leases) > share:
-            self._release(sorted(self.leases)[share:])
+        beyond = len(self.leases) - -(-shards // max(settled, 1))
+        if beyond > 0:
+            few = min(beyond, max(shards // RELEASE_PART, 1))
+            self._release(sorted(self.leases)[-few:])
         elif len(self.leases) < share:
-            values = [share - len(self.leases), self.inc]
-            taken = self._connections.rows(_TAKE, values)
-            new = {shard: Lease(shard, epoch) for shard, epoch, _ in taken}
-            self.leases = {**self.leases, **new}
-            somebody_lived = nodes > 1 or not self._is_fresh
-            self._is_fresh = False
-            return [
-                Taken(shard, released and somebody_lived)
-                for shard, _, released in taken
-            ]
+            return self._take(share - len(self.leases), others=nodes > 1)
         return []
+
+    def _take(self, count: int, *, others: bool) -> list[Taken]:
+        taken = self._connections.rows(_TAKE, [count, self.inc])
+        new = {shard: Lease(shard, epoch) for shard, epoch, _ in taken}
+        self.leases = {**self.leases, **new}
+        somebody_lived = others or not self._is_fresh
+        self._is_fresh = False
+        return [
+            Taken(shard, released and somebody_lived) for shard, _, released in taken
+        ]
 
     def lose(self, shards: set[int]) -> None:
         """Another node fires them now."""
@@ -225,13 +310,21 @@ class Membership:
         self.lose(set(shards))
         self._connections.rows(_RELEASE, [self.inc, Ints(shards)])
 
+    def hand_over(self) -> None:
+        """Be no node any more, and let others fire; the workers go on."""
+        self._serves = False
+        inc, self.inc = self.inc, 0
+        shards, self.leases = list(self.leases), {}
+        if inc:
+            self._connections.all(
+                [(_RELEASE, [inc, Ints(shards)]), (_LEAVE, [Ints([inc])])]
+            )
+        self._end_trust()
+
     def close(self) -> None:
         """Hand over all shards, and let the node and its own workers go."""
         with self._lock:
             own, self._own = self._own, {}
-        if self.inc:
-            self._release(list(self.leases))
-            own[self._node] = self.inc
-        self.inc = 0
+        self.hand_over()
         if own:
-            self._connections.rows(_LEAVE, [Texts(own), Ints(own.values())])
+            self._connections.rows(_LEAVE, [Ints(own.values())])

@@ -193,12 +193,15 @@ CREATE TABLE timingwheel_shard (
     epoch bigint NOT NULL
 );
 CREATE TABLE timingwheel_member (
-    name text COLLATE "C" PRIMARY KEY,
-    inc bigint NOT NULL UNIQUE,
+    inc bigint PRIMARY KEY,
+    name text COLLATE "C" NOT NULL,
     is_node boolean NOT NULL,
+    is_far boolean NOT NULL,
     ttl_ns bigint NOT NULL,
-    until_ns bigint NOT NULL
+    until_ns bigint NOT NULL,
+    beats bigint NOT NULL
 );
+CREATE UNIQUE INDEX timingwheel_member_far ON timingwheel_member (name) WHERE is_far;
 CREATE SEQUENCE timingwheel_inc;
 CREATE TABLE timingwheel_queue (
     name text COLLATE "C" PRIMARY KEY,

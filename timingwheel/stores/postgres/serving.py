@@ -18,7 +18,7 @@ import msgspec
 from timingwheel.engine.timeline import Now
 from timingwheel.errors import TimingWheelError
 from timingwheel.jobs.model import JobId, Outcome, Queue, RunId, run_id
-from timingwheel.jobs.store import CatchUp, Finish, Request, Verdict
+from timingwheel.jobs.store import CatchUp, Claim, Finish, Request, Verdict
 from timingwheel.stores.deciding import changing
 from timingwheel.stores.deciding.decision import Decision
 from timingwheel.stores.deciding.firing import (
@@ -44,6 +44,7 @@ from timingwheel.stores.postgres.membership import Membership
 from timingwheel.stores.postgres.owner import Item, PostgresOwner
 from timingwheel.stores.postgres.putting import put
 from timingwheel.stores.postgres.queues import decode_queue
+from timingwheel.stores.postgres.trust import Trust
 from timingwheel.stores.postgres.view import Wanted
 from timingwheel.stores.postgres.writing import CONFLICTS
 
@@ -78,15 +79,18 @@ class Serving:
     Args:
         owner: this process's part of it.
         members: who lives.
+        trust: how long this process may act.
     """
 
-    def __init__(self, owner: PostgresOwner, members: Membership) -> None:
+    def __init__(self, owner: PostgresOwner, members: Membership, trust: Trust) -> None:
         self._owner = owner
         self._members = members
+        self._trust = trust
         self._unserved: dict[int, Unserved] = {}
         self._ahead_ns: int | None = None
         self._told: set[int] = set()
         self._tending = threading.RLock()
+        self._is_unheard = False
 
     # -- life ---------------------------------------------------------------------------
 
@@ -108,8 +112,7 @@ class Serving:
             self._tend()
 
     def _tend(self) -> None:
-        if not self._members.tend():
-            self._members.serve()
+        self._members.tend()
         self._owner.inc = self._members.inc
         taken = self._members.balance()
         if taken:
@@ -121,6 +124,12 @@ class Serving:
             }
             self._unserved = {**self._unserved, **new}
             self._owner.wake()
+
+    def hand_over(self) -> None:
+        """Fire nothing more, and let others."""
+        with self._tending:
+            self._members.hand_over()
+            self._owner.inc = 0
 
     def leave(self, worker: str) -> None:
         """Forget a worker; what it still has is lost."""
@@ -164,7 +173,7 @@ class Serving:
     def fire(self, limit: int) -> int:
         """Make ready what is due: at most about `limit`. How many there were."""
         leases = self._members.leases
-        if not leases:
+        if not leases or not self._trust.holds():
             return 0
         shards = Ints(leases)
         epochs = Ints(lease.epoch for lease in leases.values())
@@ -261,10 +270,35 @@ class Serving:
     def begin(self, token: int) -> bool:
         """Note that a handler starts; False if its run was cancelled meanwhile."""
         with self._owner.starting:
-            if token not in self._owner.claimed:
+            if token not in self._owner.claimed or not self._trust.may_begin(token):
                 return False
             self._owner.claimed[token] = True
             return True
+
+    def note_unheard(self, claims: Sequence[Claim]) -> None:
+        """A claim may have come true, and nobody heard what it has got.
+
+        Args:
+            claims: parts of it that were heard of, and go to nobody either.
+        """
+        for claim in claims:
+            self._owner.claimed.pop(claim.token, None)
+        self._is_unheard = True
+
+    def return_unheard(self, inc: int) -> None:
+        """Give back what a worker of this process has been given and nobody heard of.
+
+        Nothing of it has begun. While its number lives nobody else would find it.
+        """
+        if not self._is_unheard:
+            return
+        rows = self._owner.connections.rows(_HELD_BY, [inc])
+        self.give_back(
+            (run_id(*row[:3]), row[3])
+            for row in rows
+            if row[3] not in self._owner.claimed
+        )
+        self._is_unheard = False
 
     def give_back(self, claims: Iterable[tuple[RunId, int]]) -> None:
         """Return runs that were claimed and never begun."""

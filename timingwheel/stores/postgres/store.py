@@ -24,7 +24,7 @@ import msgspec
 
 from timingwheel.clock import WAIT_MAX_NS, Clock, SystemClock
 from timingwheel.jobs.calendars import NamedCalendar
-from timingwheel.jobs.errors import UnknownRunError
+from timingwheel.jobs.errors import UnknownRunError, UnknownWorkerError
 from timingwheel.jobs.model import (
     Attempt,
     Draft,
@@ -56,6 +56,7 @@ from timingwheel.jobs.store import (
     Resumption,
     RunPage,
     RunQuery,
+    TakenOn,
     Ticket,
     Verdict,
 )
@@ -68,6 +69,7 @@ from timingwheel.stores.history_retention import Retention
 from timingwheel.stores.identity import StoreTag, require_run_id
 from timingwheel.stores.postgres.claiming import Claiming
 from timingwheel.stores.postgres.connections import Connections
+from timingwheel.stores.postgres.errors import DatabaseAwayError
 from timingwheel.stores.postgres.expecting import Expecting
 from timingwheel.stores.postgres.forecast import load_ahead
 from timingwheel.stores.postgres.listing import Listing
@@ -79,7 +81,8 @@ from timingwheel.stores.postgres.queues import Queues
 from timingwheel.stores.postgres.retention import Purge
 from timingwheel.stores.postgres.schema import SHARDS, migrate
 from timingwheel.stores.postgres.serving import Serving
-from timingwheel.stores.postgres.tending import Tending
+from timingwheel.stores.postgres.tending import Tending, Watching
+from timingwheel.stores.postgres.trust import LossListener, Trust
 from timingwheel.stores.postgres.view import LoadedView, Wanted
 
 replace = msgspec.structs.replace
@@ -131,12 +134,14 @@ class PostgresStore:
             tag=StoreTag(store.bytes),
             rng=rng,
         )
-        self._members = Membership(connections, ttl_ns=ttl_ns)
-        self._serving = Serving(self._owner, self._members)
+        self._trust = Trust(clock, ttl_ns, self._owner.claimed)
+        self._members = Membership(connections, self._trust, ttl_ns=ttl_ns)
+        self._serving = Serving(self._owner, self._members, self._trust)
         self._listing = Listing(connections, shards)
         self._queues = Queues(self._owner)
         self._expecting = Expecting(connections, shards)
         self._tending = Tending(self.tend, clock, every_ns=ttl_ns // 3)
+        self._watching = Watching(self._trust, clock)
         self._purged_ns = clock.monotonic_ns()
         self._purge: Purge | None = None
         self._is_closed = False
@@ -192,6 +197,7 @@ class PostgresStore:
             return
         self._is_closed = True
         self._tending.stop()
+        self._watching.stop()
         try:
             self._members.close()
         finally:
@@ -202,6 +208,7 @@ class PostgresStore:
         self._is_closed = True
         self._connections.close()
         self._tending.stop()
+        self._watching.stop()
 
     def now(self) -> Instant:
         """Return the present by which this store decides what is due."""
@@ -518,7 +525,11 @@ class PostgresStore:
     def join(self, worker: str, *, ttl_ns: int | None = None) -> None:
         """Announce a worker, before it claims; see JobStore."""
         self._members.join(worker, ttl_ns=ttl_ns)
+        self._start_tending()
+
+    def _start_tending(self) -> None:
         self._tending.start()
+        self._watching.start()
 
     def beat(self, worker: str) -> bool:
         """Renew the leases of a worker; False if they ran out and are lost."""
@@ -531,8 +542,20 @@ class PostgresStore:
     def recover(self) -> int:
         """Begin to serve: what dead workers left is lost, what passed is missed."""
         lost = self._serving.recover()
-        self._tending.start()
+        self._start_tending()
         return lost
+
+    def hand_over(self) -> None:
+        """Fire nothing more, and let others; what workers have goes on. See Clustered."""
+        self._serving.hand_over()
+
+    def take_on(self, worker: str) -> TakenOn | None:
+        """Return what a remote worker has that joined here or elsewhere; see Clustered."""
+        return self._members.take_on(worker)
+
+    def add_loss_listener(self, listener: LossListener) -> None:
+        """Call with the attempts of this process that it loses; see Clustered."""
+        self._trust.listeners.append(listener)
 
     def tend(self) -> None:
         """Give a sign of life, and take over what nobody serves."""
@@ -555,6 +578,7 @@ class PostgresStore:
             self._purge.step()
 
     def _new_purge(self) -> Purge:
+        self._members.prune()
         return Purge(self._connections, self.now().wall_ns, self._retention)
 
     def purge(self) -> int:
@@ -580,7 +604,14 @@ class PostgresStore:
         ahead: int = 0,
         queues: frozenset[str] | None = None,
     ) -> tuple[list[Claim], Ticket]:
-        """Take runs in the order of their ranks; see JobStore."""
+        """Take runs in the order of their ranks; see JobStore.
+
+        A worker of this process gets none while trust has ended.
+        """
+        is_own = self._members.is_own(worker)
+        if is_own and not self._trust.holds():
+            self._tending.hurry()
+            return [], DURABLE
         claiming = Claiming(
             self._owner,
             self._members,
@@ -590,8 +621,22 @@ class PostgresStore:
             ahead=ahead,
             queues=queues,
         )
-        claiming.run()
-        return claiming.claims, DURABLE
+        if not is_own:
+            try:
+                claiming.run()
+            except UnknownWorkerError:
+                self._members.forget(worker)
+                raise
+            return claiming.claims, DURABLE
+        self._serving.return_unheard(claiming.inc)
+        try:
+            claiming.run()
+        except UnknownWorkerError:
+            self._trust.lose()
+        except DatabaseAwayError:
+            self._serving.note_unheard(claiming.claims)
+            raise
+        return self._trust.kept(claiming.inc, claiming.claims), DURABLE
 
     def begin(self, run_id: RunId, token: int) -> bool:  # noqa: ARG002 - the token says all
         """Note that the handler starts; False if the run was cancelled meanwhile."""
@@ -604,7 +649,7 @@ class PostgresStore:
 
     def finish(self, ends: Sequence[Finish]) -> tuple[list[Verdict], Ticket]:
         """Take in how attempts ended; see JobStore."""
-        return self._serving.finish(ends), DURABLE
+        return self._trust.finish(ends, self._serving.finish), DURABLE
 
     def requests(self) -> list[Request]:
         """Return, once, the attempts of this process that are to be ended."""
