@@ -14,7 +14,7 @@ from timingwheel.cli.serve import GRACE, logs_to_stderr
 from timingwheel.cli.session import Session, session_of
 from timingwheel.errors import MissingExtraError
 
-TTL: Final = "15s"
+TTL: Final = "30s"
 
 
 @click.group(

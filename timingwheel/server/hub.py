@@ -8,8 +8,10 @@ was given to, so that a request to end an attempt finds it; and an answer that w
 the way: a claim that two beats in a row do not name is given back, and uses up no attempt.
 
 After a restart of the server no worker is known, all must join again, and what they had
-is lost: their ends are refused, and the runs start again. An end that was taken in is
-known by the attempt that it left in the history, so it may be told again at any time.
+is lost: their ends are refused, and the runs start again. Not so if the store is one of
+several servers: whichever a worker comes to takes it on with what it has, so the death of
+a server costs nothing. An end that was taken in is known by the attempt that it left in
+the history, so it may be told again at any time.
 """
 
 from __future__ import annotations
@@ -24,7 +26,7 @@ from typing import Final, NamedTuple
 from timingwheel.errors import ArgumentError
 from timingwheel.jobs.errors import UnknownWorkerError
 from timingwheel.jobs.model import Outcome, RunId
-from timingwheel.jobs.store import Claim, Finish, Request, Verdict
+from timingwheel.jobs.store import Claim, Clustered, Finish, Request, Verdict
 from timingwheel.scheduler.options import checked_text
 from timingwheel.scheduler.scheduler import Scheduler
 
@@ -162,6 +164,7 @@ class WorkerHub:
         if not store.beat(worker):
             self._forget(worker)
             self._require(worker)
+        self._take_on(worker)
         known = frozenset(tokens)
         now_ns = self._scheduler.clock.wall_ns()
         with self._lock:
@@ -186,6 +189,7 @@ class WorkerHub:
     def give_back(self, worker: str, claims: Sequence[tuple[RunId, int]]) -> None:
         """Return runs to the store that a worker has claimed and never begun."""
         store = self._scheduler.desk.store
+        self._take_on(worker)
         with self._lock:
             given = self._given.get(worker, {})
             its_own = [one for one in claims if given.pop(one[1], None) is not None]
@@ -278,9 +282,34 @@ class WorkerHub:
         with self._lock:
             if worker in self._given:
                 return
+        if self._take_on(worker):
+            return
         raise UnknownWorkerError(
             "worker", worker, "join first, or again: it is not known, or was lost"
         )
+
+    def _take_on(self, worker: str) -> bool:
+        """Learn what a worker has, if other servers may have given it some.
+
+        False: there are none, or it is not among the living.
+        """
+        store = self._scheduler.desk.store
+        taken_on = store.take_on(worker) if isinstance(store, Clustered) else None
+        if taken_on is None:
+            return False
+        name, now_ns = worker.rpartition(":")[0], self._scheduler.clock.wall_ns()
+        ttl_ns = taken_on.ttl_ns
+        with self._lock:
+            given = self._given.setdefault(worker, {})
+            for token in given.keys() - taken_on.held.keys():
+                del given[token]  # told elsewhere
+            for token, run_id in taken_on.held.items():
+                given.setdefault(token, _Given(run_id))
+            for request in taken_on.requests:
+                given[request.token].request = request
+            joined = Joined(worker, name, 0, now_ns, now_ns, ttl_ns)
+            self._joined.setdefault(worker, joined)
+        return True
 
     def _forget(self, worker: str) -> None:
         with self._lock:

@@ -29,6 +29,8 @@ from timingwheel.wire.workers import (
 
 WAIT_SECONDS_MAX: Final = 60.0
 BEATS_A_TTL: Final = 3
+BEAT_NS_MAX: Final = 5_000_000_000
+"""How late a worker hears of a request to end, however long it is to live."""
 _PAUSE_SECONDS: Final = 0.02
 """Between two looks of a claim that waits: a busy node has many turns a second."""
 
@@ -38,7 +40,9 @@ def join(asked: Asked) -> JoinAnswer:
     body = asked.the_body(JoinBody)
     ttl_ns = duration_ns(body.ttl, "ttl")
     worker = asked.hub.join(body.name, ttl_ns)
-    return JoinAnswer(id=worker, ttl_ns=ttl_ns, beat_ns=ttl_ns // BEATS_A_TTL)
+    return JoinAnswer(
+        id=worker, ttl_ns=ttl_ns, beat_ns=min(ttl_ns // BEATS_A_TTL, BEAT_NS_MAX)
+    )
 
 
 async def claim_runs(asked: Asked) -> ListAnswer[ClaimAnswer]:

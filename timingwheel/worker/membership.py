@@ -17,6 +17,7 @@ from collections.abc import Callable, Sequence
 from timingwheel.clock import Clock
 from timingwheel.errors import TimingWheelError
 from timingwheel.jobs.errors import UnknownWorkerError
+from timingwheel.jobs.leases import trusted_ns
 from timingwheel.jobs.store import Request
 from timingwheel.worker.patience import Patience
 from timingwheel.worker.requests import WorkerRequests
@@ -104,10 +105,25 @@ class Membership:
                     self._beat(self._id)
                 self._patience.renew()
             except TimingWheelError as error:
-                self._lose_by_time()
+                self.lose_by_time()
                 if self._patience.is_new:
                     _logger.warning("the server does not answer: %s", error)
                 self._patience.wait(lambda: self._ended)
+
+    @property
+    def trusted_until_ns(self) -> int | None:
+        """Until when what is in hand is its own for sure, unless a beat is answered."""
+        if self._id is None:
+            return None
+        return self._alive_ns + trusted_ns(self._ttl_ns)
+
+    def lose_by_time(self) -> None:
+        """Let go of what is in hand if it may be somebody else's by now."""
+        worker, until_ns = self._id, self.trusted_until_ns
+        if worker is None or until_ns is None:
+            return
+        if self._clock.monotonic_ns() >= until_ns:
+            self.lose(worker)
 
     def drain(self) -> None:
         """Have the server answer claims that it holds with none, and claim no more."""
@@ -154,10 +170,3 @@ class Membership:
             return
         self._alive_ns = asked_ns
         self._on_requests(asked)
-
-    def _lose_by_time(self) -> None:
-        """Let go of what is in hand if the leases must have run out by now."""
-        worker = self._id
-        silent_ns = self._clock.monotonic_ns() - self._alive_ns
-        if worker is not None and silent_ns >= self._ttl_ns:
-            self.lose(worker)

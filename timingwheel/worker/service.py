@@ -3,7 +3,7 @@
     beat      joins, beats, joins again                         membership.py
     claim     one a kind of executor: asks for runs             claiming.py
     tell      tells how attempts ended                          telling.py
-    timeouts  asks attempts to end whose time is up
+    timeouts  asks attempts to end whose time is up, or that may be somebody else's
 
 What runs handlers is what a Scheduler has: the crew, its executors, and the attempts in
 hand. All threads wait on one condition, which is notified when anything has changed.
@@ -200,13 +200,21 @@ class Service:
     def _mind_timeouts(self) -> None:
         while self._rest():
             self._in_hand.end_overdue()
+            self.membership.lose_by_time()
 
     def _rest(self) -> bool:
-        """Wait until an attempt's time is up; False when it is to end."""
+        """Wait until an attempt's time is up, or trust ends; False when it is to end."""
         with self._changed:
             while not self._ended:
-                until_ns = self._in_hand.next_deadline_ns()
+                until_ns = _earlier(
+                    self._in_hand.next_deadline_ns(), self.membership.trusted_until_ns
+                )
                 if until_ns is not None and self._clock.monotonic_ns() >= until_ns:
                     return True
                 self._clock.wait(self._changed, until_ns)
         return False
+
+
+def _earlier(one: int | None, other: int | None) -> int | None:
+    known = [moment for moment in (one, other) if moment is not None]
+    return min(known) if known else None

@@ -35,7 +35,7 @@ from timingwheel.scheduler.signals import require_main_thread, signals_put
 from timingwheel.scheduler.tasks import TaskRegistry, checked_registry
 from timingwheel.worker.service import Service
 
-TTL: Final = "15s"
+TTL: Final = "30s"
 TIMEOUT_SECONDS: Final = 10.0
 _logger = logging.getLogger("timingwheel.worker")
 
@@ -51,7 +51,8 @@ class Worker:
         queues: of which queues it takes runs; None: of all.
         name: how people tell this worker from others; host and process by default.
         ttl: its runs start again elsewhere so long after its last sign of life, 1 s to
-            1 h. A third of it is how soon a handler hears of a request to end.
+            1 h. A third of it, 5 s at most, is how soon a handler hears of a request to
+            end.
         executor: as for Scheduler.
         timeout: how long an answer may take.
         clock: what to wait by.
