@@ -147,7 +147,7 @@ class Listing:
         rows = self._connections.rows(_ATTEMPTS, self._run_key(run_id) * 2)
         if not rows:
             return []
-        *row, _, is_live, tries = rows[0]
+        *row, is_live, tries = rows[0]
         found = unframed(tries)
         if is_live:
             live = live_row(tuple(row)).live
@@ -329,14 +329,14 @@ def _plain_page(plain: _Wanted, query: JobQuery) -> Statement:
 
 
 def _run(row: tuple[Any, ...]) -> Run:
-    *columns, _, is_live = row
+    *columns, is_live = row
     if is_live:
         return live_row(tuple(columns)).live.run
     return decode_run(columns[-1]).run
 
 
 def _plain_job(row: tuple[Any, ...]) -> Job:
-    *columns, _, is_live = row
+    *columns, is_live = row
     if is_live:
         job = live_row(tuple(columns)).job
         assert job is not None, "it is plain"

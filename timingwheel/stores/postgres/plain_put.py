@@ -24,12 +24,12 @@ from timingwheel.stores.records import PlainJob, encode
 # VALUES and not unnest: half the time for one row.
 _PUT: Final = """
 INSERT INTO timingwheel_run (
-    shard, job_id, nominal_ns, n, live, plain, state, held, task, queue, rank, seq,
+    shard, job_id, nominal_ns, n, version, plain, state, held, task, queue, rank, seq,
     due_ns, wake_ns, wake_base, cap, alone, once, attempts, token, worker, inc,
-    created_ns, discarded, body
-) SELECT %s, %s, {nominal}, 0, true, true, '{state}', false, %s, %s,
+    created_ns, body
+) SELECT %s, %s, {nominal}, 0, 1, true, '{state}', false, %s, %s,
     {nominal} - %s, %s, {nominal}, {wake}, {base}, %s, false, %s, 0, 0, '', 0,
-    t.wall_ns, false, %s
+    t.wall_ns, %s
 FROM (
     SELECT %s::bigint AS time_ns, timingwheel_now() AS wall_ns, steps_ns
     FROM timingwheel_meta OFFSET 0

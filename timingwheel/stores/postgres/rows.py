@@ -43,11 +43,11 @@ LIVE_COLUMNS: Final = (
 )
 """What `LiveRow` is made of; `r` is the run."""
 
-SHOWN_LIVE: Final = f"{LIVE_COLUMNS}, r.created_ns, true AS live"
+SHOWN_LIVE: Final = f"{LIVE_COLUMNS}, true AS live"
 SHOWN_PAST: Final = (
     "r.job_id, r.nominal_ns, r.n, r.version, r.plain, r.state, 0, NULL::bigint, "
-    "0::bigint, '', 0::bigint, NULL::bigint, 0, 0::bigint, NULL::text[], 0, r.body, "
-    "r.created_ns, false AS live"
+    "0::bigint, '', 0::bigint, NULL::bigint, 0, 0::bigint, NULL::text[], 0, "
+    "r.created_ns, r.body, false AS live"
 )
 """What a reader is shown of a run `r`, live or past: of one shape, for a UNION."""
 
