@@ -104,6 +104,11 @@ def test_what_cannot_be_a_task_is_refused_when_it_is_declared() -> None:
         ({"store": ""}, "store"),
         ({"store": 7}, "store"),
         ({"store": "postgresql://db/jobs", "interval_ms": 9}, "interval_ms"),
+        (
+            {"store": "postgresql://db/jobs", "fires_per_second": 0},
+            "fires_per_second",
+        ),
+        ({"fires_per_second": 100}, "fires_per_second"),
         ({"slots": 0}, "slots"),
         ({"slots": 2.5}, "slots"),
         ({"executor": "fork"}, "executor"),

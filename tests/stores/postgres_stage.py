@@ -15,6 +15,7 @@ from timingwheel.engine.timeline import TICK_NS
 from timingwheel.stores.history_retention import Retention
 from timingwheel.stores.postgres.schema import migrate
 from timingwheel.stores.postgres.store import PostgresStore
+from timingwheel.stores.postgres.window import WINDOW_MIN
 from timingwheel.testing import ManualClock
 
 SHARDS: Final = 4
@@ -104,6 +105,7 @@ class PostgresStage(Stage):
             "shards": SHARDS,
             "ttl_ns": LONG_TTL_NS,
             "retention": Retention(),
+            "window_min": WINDOW_MIN,
             **options,
         }
         self._admin = psycopg.connect(self.where, autocommit=True)

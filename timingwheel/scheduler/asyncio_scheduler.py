@@ -47,7 +47,7 @@ from timingwheel.scheduler.executors.event_loop import AsyncioExecutor
 from timingwheel.scheduler.executors.executor import Executor
 from timingwheel.scheduler.metrics import MetricsSnapshot
 from timingwheel.scheduler.node import NodeListener
-from timingwheel.scheduler.opening import IfHeld, StoreSource
+from timingwheel.scheduler.opening import IfHeld, SchedulerOptions, StoreSource
 from timingwheel.scheduler.scheduler import (
     GRACE_SECONDS,
     FailureListener,
@@ -55,7 +55,6 @@ from timingwheel.scheduler.scheduler import (
     Scheduler,
 )
 from timingwheel.scheduler.tasks import Task, TaskRegistry
-from timingwheel.stores.embedded import StoreOptions
 
 
 class PauseOptions(TypedDict, total=False):
@@ -101,7 +100,7 @@ class AsyncScheduler(Awaited):
         worker: str | None = None,
         actor: str | None = None,
         tasks: TaskRegistry | None = None,
-        **log_options: Unpack[StoreOptions],
+        **log_options: Unpack[SchedulerOptions],
     ) -> None:
         self._twin: _LoopScheduler = _LoopScheduler(
             store,

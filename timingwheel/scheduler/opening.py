@@ -7,7 +7,7 @@ import platform
 import uuid
 from collections.abc import Callable
 from importlib.util import find_spec
-from typing import Final, Literal, TypeGuard, Unpack
+from typing import Final, Literal, TypeGuard, Unpack, cast
 
 from timingwheel.clock import Clock
 from timingwheel.engine.arguments import check_log_options
@@ -19,6 +19,7 @@ from timingwheel.scheduler.executors.executor import Executor
 from timingwheel.scheduler.options import require_known
 from timingwheel.stores.door import open_door
 from timingwheel.stores.embedded import EmbeddedStore, StoreOptions
+from timingwheel.stores.fire_rate import FiresPerSecond, checked_rate
 from timingwheel.stores.shared_store import SharedStore
 from wal.errors import StoreInUseError
 from wal.filesystem import FileSystem
@@ -28,6 +29,19 @@ OpenStore = Callable[[Clock], JobStore]
 StoreSource = str | os.PathLike[str] | FileSystem | OpenStore
 """A directory, ":memory:", a FileSystem, the URL of a PostgreSQL database, or a function
 that opens a store."""
+
+
+class SchedulerOptions(StoreOptions, total=False):
+    """How a store is kept, and how a Scheduler works on it.
+
+    Attributes:
+        fires_per_second: on PostgreSQL, how many runs may become ready a second, by all
+            nodes together. "auto", unless said otherwise: 5,000, and more as long as
+            requests stay quick. None: as many as they can.
+    """
+
+    fires_per_second: FiresPerSecond
+
 
 IfHeld = Literal["error", "client"]
 """What becomes of opening a directory that another process holds."""
@@ -80,15 +94,25 @@ def is_database(source: StoreSource) -> TypeGuard[str]:
     return isinstance(source, str) and source.startswith(_SERVERS)
 
 
-def checked_log_options(options: StoreOptions, source: StoreSource) -> StoreOptions:
+def checked_log_options(
+    options: SchedulerOptions, source: StoreSource
+) -> SchedulerOptions:
     """Return options of a store's log.
 
     Raises:
         TypeError: one is unknown, as Python says of any keyword argument.
         ArgumentError: one cannot be meant.
     """
-    require_known(options, StoreOptions, verb="Scheduler")
-    others = sorted(options.keys() - {"retention"})
+    require_known(options, SchedulerOptions, verb="Scheduler")
+    if "fires_per_second" in options:
+        checked_rate(options["fires_per_second"])
+        if not is_database(source):
+            raise ArgumentError(
+                "fires_per_second",
+                options["fires_per_second"],
+                "it is about a store in a database: leave it out for any other",
+            )
+    others = sorted(options.keys() - {"retention", "fires_per_second"})
     if others and is_database(source):
         raise ArgumentError(
             others[0],
@@ -105,7 +129,7 @@ def checked_log_options(options: StoreOptions, source: StoreSource) -> StoreOpti
 
 
 def store_opener(
-    source: StoreSource, *, if_held: IfHeld, options: StoreOptions
+    source: StoreSource, *, if_held: IfHeld, options: SchedulerOptions
 ) -> OpenStore:
     """Return what opens a store by a clock, as `open_store`; everything is checked now.
 
@@ -124,7 +148,7 @@ def open_store(
     clock: Clock,
     *,
     if_held: IfHeld = "error",
-    **options: Unpack[StoreOptions],
+    **options: Unpack[SchedulerOptions],
 ) -> JobStore:
     """Open a store and recover what it holds; nothing is fired.
 
@@ -134,7 +158,7 @@ def open_store(
         source: what names it.
         clock: where time comes from.
         if_held: "client": ask the process that holds it, if one does.
-        options: see StoreOptions.
+        options: see SchedulerOptions.
 
     Raises:
         StoreError: the path is no store and cannot become one; or the process that
@@ -150,16 +174,22 @@ def open_store(
     if is_database(source):
         # Imported now: psycopg is an extra.
         from timingwheel.stores.postgres.store import PostgresStore
+        from timingwheel.stores.postgres.window import WINDOW_MIN
 
         return PostgresStore.open(
-            source, clock=clock, retention=options.get("retention")
+            source,
+            clock=clock,
+            retention=options.get("retention"),
+            fires_per_second=options.get("fires_per_second", "auto"),
+            window_min=WINDOW_MIN,
         )
+    kept = cast("StoreOptions", options)  # what is about a database is not there
     if isinstance(source, FileSystem) or source == MEMORY:
-        return EmbeddedStore.open(source, clock=clock, **options)
+        return EmbeddedStore.open(source, clock=clock, **kept)
     if if_held == "client":
-        return SharedStore.open(source, clock=clock, **options)
+        return SharedStore.open(source, clock=clock, **kept)
     try:
-        store = EmbeddedStore.open(source, clock=clock, **options)
+        store = EmbeddedStore.open(source, clock=clock, **kept)
     except StoreInUseError as error:
         raise StoreInUseError(error.path, error.holder, remedy=_IN_USE) from None
     open_door(store, os.fspath(source))

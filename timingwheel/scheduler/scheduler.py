@@ -42,6 +42,7 @@ from timingwheel.scheduler.metrics import Metrics, MetricsSnapshot
 from timingwheel.scheduler.node import NodeListener, NodeLoop
 from timingwheel.scheduler.opening import (
     IfHeld,
+    SchedulerOptions,
     StoreSource,
     directory_of,
     executor_makers,
@@ -57,7 +58,6 @@ from timingwheel.scheduler.retrying import Retry
 from timingwheel.scheduler.signals import require_main_thread, signals_put
 from timingwheel.scheduler.tasks import Task, TaskRegistry, checked_registry
 from timingwheel.scheduler.watching import RunWatch
-from timingwheel.stores.embedded import StoreOptions
 
 Function = Callable[..., Any]
 FailureListener = Callable[[BaseException], object]
@@ -95,7 +95,8 @@ class Scheduler(Requests, Questions):
         **log_options: of the store's log. durability="interval" acknowledges at once,
             and a kill or a power loss can take the last `interval_ms`; create=False
             refuses a directory where no store is yet; retention=Retention(...) says how
-            long what has ended is kept; all others: see StoreOptions.
+            long what has ended is kept; fires_per_second=None has nodes on PostgreSQL go
+            as fast as they can; all others: see SchedulerOptions.
 
     Raises:
         ArgumentError: an argument cannot be meant. The store's own errors come when it
@@ -113,7 +114,7 @@ class Scheduler(Requests, Questions):
         worker: str | None = None,
         actor: str | None = None,
         tasks: TaskRegistry | None = None,
-        **log_options: Unpack[StoreOptions],
+        **log_options: Unpack[SchedulerOptions],
     ) -> None:
         self.tasks: Final = checked_registry(tasks)
         self.clock: Final[Clock] = SystemClock() if clock is None else clock

@@ -8,8 +8,8 @@ from timingwheel.engine.records import Base
 
 # A plain run keeps the base that says what its trigger was; others wake by the wall clock
 # when they are too late to start.
-READY: Final = f"""
-WITH own AS MATERIALIZED (
+OWN_AND_CLOCK: Final = f"""
+own AS MATERIALIZED (
     SELECT s.shard FROM unnest(%s::bigint[], %s::bigint[]) AS g(shard, epoch)
     JOIN timingwheel_shard s ON s.shard = g.shard AND s.epoch = g.epoch
     AND s.owner_inc = %s ORDER BY s.shard FOR SHARE OF s
@@ -19,17 +19,11 @@ clock AS MATERIALIZED (
         ({int(Base.ELAPSED)}, timingwheel_elapsed()),
         ({int(Base.WALL)}, timingwheel_now())
     ) AS c(base, now_ns)
-),
-due AS MATERIALIZED (
-    SELECT d.* FROM own, clock, LATERAL (
-        SELECT r.shard, r.job_id, r.nominal_ns, r.n, r.version
-        FROM timingwheel_run r
-        WHERE r.shard = own.shard AND r.wake_base = clock.base
-        AND r.wake_ns <= clock.now_ns
-        AND r.wake_ns IS NOT NULL AND r.state IN ('planned', 'retrying')
-        ORDER BY r.wake_ns LIMIT %s
-    ) AS d LIMIT %s
-),
+)
+"""
+"""The shards that are still this node's, and the present: shards, epochs, its number."""
+
+MADE_READY: Final = f"""
 locked AS MATERIALIZED (
     SELECT r.shard, r.job_id, r.nominal_ns, r.n
     FROM due d JOIN timingwheel_run r ON r.shard = d.shard AND r.job_id = d.job_id
@@ -43,6 +37,21 @@ FROM locked u WHERE r.shard = u.shard AND r.job_id = u.job_id
 AND r.nominal_ns = u.nominal_ns AND r.n = u.n
 RETURNING r.job_id
 """
+"""Makes ready the runs that a part named `due` has found."""
+
+READY: Final = f"""
+WITH {OWN_AND_CLOCK},
+due AS MATERIALIZED (
+    SELECT d.* FROM own, clock, LATERAL (
+        SELECT r.shard, r.job_id, r.nominal_ns, r.n, r.version
+        FROM timingwheel_run r
+        WHERE r.shard = own.shard AND r.wake_base = clock.base
+        AND r.wake_ns <= clock.now_ns
+        AND r.wake_ns IS NOT NULL AND r.state IN ('planned', 'retrying')
+        ORDER BY r.wake_ns LIMIT %s
+    ) AS d LIMIT %s
+),
+{MADE_READY}"""
 """Makes ready the runs whose time has come, of shards that are still this node's.
 
 Values: shards, epochs, the node's number, how many a shard, how many."""

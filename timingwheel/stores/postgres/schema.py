@@ -121,6 +121,9 @@ CREATE TABLE timingwheel_run (
 ) WITH (autovacuum_vacuum_scale_factor = 0.01, autovacuum_vacuum_threshold = 1000);
 CREATE INDEX timingwheel_run_wake ON timingwheel_run (shard, wake_base, wake_ns)
     WHERE wake_ns IS NOT NULL;
+CREATE INDEX timingwheel_run_lane ON timingwheel_run
+    (queue, task, wake_base, (due_ns - rank), shard, wake_ns)
+    WHERE state IN ('planned', 'retrying') AND wake_ns IS NOT NULL;
 CREATE INDEX timingwheel_run_ready ON timingwheel_run (rank, seq)
     WHERE state = 'ready' AND NOT held;
 CREATE INDEX timingwheel_run_running ON timingwheel_run (inc, token)
@@ -199,7 +202,8 @@ CREATE TABLE timingwheel_member (
     is_far boolean NOT NULL,
     ttl_ns bigint NOT NULL,
     until_ns bigint NOT NULL,
-    beats bigint NOT NULL
+    beats bigint NOT NULL,
+    places bigint NOT NULL DEFAULT 0
 );
 CREATE UNIQUE INDEX timingwheel_member_far ON timingwheel_member (name) WHERE is_far;
 CREATE SEQUENCE timingwheel_inc;

@@ -37,8 +37,8 @@ from timingwheel.stores.postgres.due import (
     DUE_JOBS,
     LATE_RUNS,
     ORPHANS,
-    READY,
 )
+from timingwheel.stores.postgres.limits import FireLimits
 from timingwheel.stores.postgres.loading import PRESENT
 from timingwheel.stores.postgres.membership import Membership
 from timingwheel.stores.postgres.owner import Item, PostgresOwner
@@ -80,12 +80,20 @@ class Serving:
         owner: this process's part of it.
         members: who lives.
         trust: how long this process may act.
+        limits: how much is made ready.
     """
 
-    def __init__(self, owner: PostgresOwner, members: Membership, trust: Trust) -> None:
+    def __init__(
+        self,
+        owner: PostgresOwner,
+        members: Membership,
+        trust: Trust,
+        limits: FireLimits,
+    ) -> None:
         self._owner = owner
         self._members = members
         self._trust = trust
+        self._limits = limits
         self._unserved: dict[int, Unserved] = {}
         self._ahead_ns: int | None = None
         self._told: set[int] = set()
@@ -178,11 +186,12 @@ class Serving:
         shards = Ints(leases)
         epochs = Ints(lease.epoch for lease in leases.values())
         incs = Ints(self._members.incs())
+        allowed = self._limits.allowed(limit)
         try:
             found = self._owner.connections.all(
                 [
-                    (READY, [shards, epochs, self._members.inc, limit, limit]),
-                    (DUE_JOBS, [shards, limit, limit]),
+                    self._limits.statement([shards, epochs, self._members.inc]),
+                    (DUE_JOBS, [shards, allowed, allowed]),
                     (LATE_RUNS, [shards, limit]),
                     (ORPHANS, [shards, limit]),
                     (ASKED, [incs]),
@@ -194,6 +203,7 @@ class Serving:
             self._owner.wake()  # so that it is tried again at once
             return 0
         ready, jobs, late, orphans, asked, queues, [present] = found
+        self._limits.fired(len(ready), len(jobs))
         now = Now(0, present[0] - present[1], present[0])
         with self._tending:
             self._note_step(now)

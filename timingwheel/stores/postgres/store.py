@@ -65,6 +65,7 @@ from timingwheel.stores.deciding import changing, dead_letters
 from timingwheel.stores.deciding.decision import Decision
 from timingwheel.stores.deciding.live import LiveRun
 from timingwheel.stores.deciding.putting import is_plain
+from timingwheel.stores.fire_rate import FiresPerSecond, checked_rate
 from timingwheel.stores.history_retention import Retention
 from timingwheel.stores.identity import StoreTag, require_run_id
 from timingwheel.stores.postgres.claiming import Claiming
@@ -72,6 +73,7 @@ from timingwheel.stores.postgres.connections import Connections
 from timingwheel.stores.postgres.errors import DatabaseAwayError
 from timingwheel.stores.postgres.expecting import Expecting
 from timingwheel.stores.postgres.forecast import load_ahead
+from timingwheel.stores.postgres.limits import FireLimits
 from timingwheel.stores.postgres.listing import Listing
 from timingwheel.stores.postgres.loading import Loading
 from timingwheel.stores.postgres.membership import Membership
@@ -110,6 +112,7 @@ class PostgresStore:
         ttl_ns: how long this node lives after its last sign of life.
         retention: how long what has ended is kept.
         rng: for jitter and backoff.
+        fires_per_second, window_min: see FireLimits.
     """
 
     def __init__(
@@ -122,6 +125,8 @@ class PostgresStore:
         ttl_ns: int,
         retention: Retention,
         rng: random.Random,
+        fires_per_second: FiresPerSecond,
+        window_min: int | None,
     ) -> None:
         self._connections = connections
         self._clock = clock
@@ -136,7 +141,15 @@ class PostgresStore:
         )
         self._trust = Trust(clock, ttl_ns, self._owner.claimed)
         self._members = Membership(connections, self._trust, ttl_ns=ttl_ns)
-        self._serving = Serving(self._owner, self._members, self._trust)
+        self._limits = FireLimits(
+            connections,
+            self._members,
+            clock,
+            shards=shards,
+            fires_per_second=fires_per_second,
+            window_min=window_min,
+        )
+        self._serving = Serving(self._owner, self._members, self._trust, self._limits)
         self._listing = Listing(connections, shards)
         self._queues = Queues(self._owner)
         self._expecting = Expecting(connections, shards)
@@ -156,6 +169,8 @@ class PostgresStore:
         ttl_ns: int = TTL_NS,
         retention: Retention | None = None,
         rng: random.Random | None = None,
+        fires_per_second: FiresPerSecond = None,
+        window_min: int | None = None,
     ) -> Self:
         """Open a store, made if it is not there; fire nothing yet.
 
@@ -167,11 +182,17 @@ class PostgresStore:
                 over its work then.
             retention: how long what has ended is kept.
             rng: for jitter and backoff; a seeded one makes a simulation repeat.
+            fires_per_second: how many runs may become ready a second, of the whole store:
+                "auto": as many as leave requests quick; None: as many as it can.
+            window_min: no more becomes ready than workers will soon take: at least so
+                many runs for each task in each queue; None: all that is due.
 
         Raises:
+            ArgumentError: fires_per_second is no rate.
             SchemaError: its tables are newer than this version.
             DatabaseAwayError: the database cannot be reached.
         """
+        fires_per_second = checked_rate(fires_per_second)
         connections = Connections(where)
         try:
             with connections.lent() as connection:
@@ -184,6 +205,8 @@ class PostgresStore:
                 ttl_ns=ttl_ns,
                 retention=retention if retention is not None else Retention(),
                 rng=rng if rng is not None else random.Random(),
+                fires_per_second=fires_per_second,
+                window_min=window_min,
             )
         except BaseException:
             connections.close()
@@ -198,6 +221,7 @@ class PostgresStore:
         self._is_closed = True
         self._tending.stop()
         self._watching.stop()
+        self._limits.stop()
         try:
             self._members.close()
         finally:
@@ -209,6 +233,7 @@ class PostgresStore:
         self._connections.close()
         self._tending.stop()
         self._watching.stop()
+        self._limits.stop()
 
     def now(self) -> Instant:
         """Return the present by which this store decides what is due."""
@@ -232,8 +257,10 @@ class PostgresStore:
     ) -> list[JobRef]:
         """Make jobs, all or none of them; see JobStore."""
         if len(drafts) == 1 and is_plain(drafts[0]):
+            start_ns = self._clock.monotonic_ns()
             ref = self._owner.put_plain(drafts[0])
             if ref is not None:
+                self._limits.note_request(start_ns)
                 return [ref]
         refs: list[JobRef] = []
 
@@ -560,6 +587,7 @@ class PostgresStore:
     def tend(self) -> None:
         """Give a sign of life, and take over what nobody serves."""
         self._serving.tend()
+        self._limits.tend()
         self._owner.tell(self._expecting.ended())
         self._purge_a_little()
 
@@ -621,6 +649,7 @@ class PostgresStore:
             ahead=ahead,
             queues=queues,
         )
+        self._limits.note_claim(claiming.inc, count + ahead)
         if not is_own:
             try:
                 claiming.run()
@@ -665,7 +694,8 @@ class PostgresStore:
         if self._owner.news or self._owner.has_requests:
             self._owner.news = False
             return
-        rest_ns = self._clock.monotonic_ns() + min(POLL_NS, WAIT_MAX_NS)
+        poll_ns = min(POLL_NS, self._limits.rest_ns, WAIT_MAX_NS)
+        rest_ns = self._clock.monotonic_ns() + poll_ns
         ends_ns = rest_ns if until_ns is None else min(rest_ns, until_ns)
         self._clock.wait(self._owner.changed, ends_ns)
 
