@@ -144,17 +144,20 @@ def test_the_rate_never_falls_below_what_is_always_allowed() -> None:
     assert herd.rate.rate == RATE_MIN
 
 
-def test_one_slow_request_of_two_hundred_is_not_yet_the_ninety_ninth_of_a_hundred() -> (
-    None
-):
+@pytest.mark.parametrize(
+    ("slow", "of", "is_cut"),
+    [(1, 5, False), (2, 5, True), (3, 300, False), (4, 300, True)],
+)
+def test_the_rate_is_cut_if_more_than_one_in_a_hundred_is_slow_and_more_than_one(
+    slow: int, of: int, is_cut: bool
+) -> None:
     herd = Herd()
     herd.fire()
-    herd.rate.note(SLOW_NS)
-    for _ in range(199):
-        herd.rate.note(QUICK_NS)
+    for n in range(of):
+        herd.rate.note(SLOW_NS if n < slow else QUICK_NS)
     herd.clock.advance(PERIOD_NS / 1e9)
     herd.fire()
-    assert herd.rate.rate == RATE_MIN * 2
+    assert (herd.rate.rate == RATE_MIN) is is_cut
 
 
 def test_a_database_that_is_slow_for_other_reasons_does_not_lower_the_rate() -> None:
