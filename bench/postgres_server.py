@@ -34,7 +34,7 @@ class PostgresServer:
         data = directory.resolve() / "data"
         user = USER if os.geteuid() == 0 else None
         if not directory.exists():
-            _make_cluster(directory, data, user)
+            make_cluster(directory, data, user)
         settings = [word for option in options for word in ("-c", option)]
         self.server = Server(
             [
@@ -52,7 +52,17 @@ class PostgresServer:
         self.server.close()
 
 
-def _make_cluster(directory: Path, data: Path, user: str | None) -> None:
+def make_cluster(directory: Path, data: Path, user: str | None) -> None:
+    """Make a directory with an empty cluster in it.
+
+    Args:
+        directory: of the cluster; not there yet.
+        data: below it.
+        user: whose it is; None: of whoever runs this.
+
+    Raises:
+        PeerError: it cannot be made.
+    """
     directory.mkdir()
     if user is not None:
         try:

@@ -34,12 +34,13 @@ class Postgres:
 
     Attributes:
         where: how psycopg finds it.
+        sockets: the directory of its socket.
     """
 
     def __init__(self, server: PostgresServer) -> None:
         self.server = server
         self.where = server.where
-        self._sockets = server.server.sockets
+        self.sockets = server.server.sockets
         self._numbers = itertools.count(1)
 
     def new_schema(self) -> str:
@@ -48,7 +49,7 @@ class Postgres:
         with connect_when_up(self.where) as connection:
             connection.execute(f"CREATE SCHEMA {name}", prepare=False)
         options = quote(f"-c search_path={name}")
-        place = quote(self._sockets, safe="")
+        place = quote(self.sockets, safe="")
         return f"postgresql://{USER}@/postgres?host={place}&options={options}"
 
 
