@@ -25,9 +25,10 @@ LONG_TTL_NS: Final = 3_650 * DAY
 _CLOCK: Final = """
 CREATE TABLE test_clock (wall_ns bigint NOT NULL);
 INSERT INTO test_clock VALUES (%s);
-CREATE OR REPLACE FUNCTION timingwheel_now() RETURNS bigint LANGUAGE sql STABLE AS $$
-    SELECT wall_ns FROM test_clock
-$$;
+CREATE OR REPLACE FUNCTION timingwheel_now() RETURNS bigint LANGUAGE sql STABLE
+BEGIN ATOMIC
+    SELECT wall_ns FROM test_clock;
+END;
 """
 # What a decision, or a statement, might leave behind that is not whole.
 _FAULTS: Final = {

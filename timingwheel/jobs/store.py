@@ -534,3 +534,27 @@ class Clustered(Protocol):
 
     def hand_over(self) -> None:
         """Fire nothing more and have others do it; attempts in hand go on."""
+
+
+@runtime_checkable
+class PutsWithin(Protocol):
+    """A store whose jobs can belong to a transaction of the caller's own."""
+
+    def put_within(
+        self, conn: object, drafts: Sequence[Draft], *, if_exists: IfExists = "update"
+    ) -> list[JobRef]:
+        """Make jobs that are there if, and only if, a transaction commits.
+
+        It is neither committed nor rolled back, and a refusal leaves it as it was.
+
+        Args:
+            conn: a connection to the store's database, with a transaction.
+            drafts: as `put`.
+            if_exists: as `put`.
+
+        Raises:
+            ArgumentError: the connection is none, leads elsewhere, or has no
+                transaction; or a job would change that others can see.
+            KeyConflictError, NameTakenError, UnknownJobError, UnknownCalendarError: as
+                `put`.
+        """

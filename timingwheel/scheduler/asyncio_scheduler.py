@@ -34,7 +34,13 @@ from timingwheel.clock import Clock
 from timingwheel.errors import EngineFailedError
 from timingwheel.jobs.durations import Duration
 from timingwheel.jobs.model import Run
-from timingwheel.jobs.store import CancelResult, CatchUp, Resumption, Running
+from timingwheel.jobs.store import (
+    CancelResult,
+    CatchUp,
+    JobRef,
+    Resumption,
+    Running,
+)
 from timingwheel.scheduler.asyncio_handles import (
     AsyncCalendarHandle,
     AsyncQueueHandle,
@@ -45,16 +51,18 @@ from timingwheel.scheduler.crew import MakeExecutor
 from timingwheel.scheduler.desk import AnyJob, AnyRun
 from timingwheel.scheduler.executors.event_loop import AsyncioExecutor
 from timingwheel.scheduler.executors.executor import Executor
+from timingwheel.scheduler.joining import joined
 from timingwheel.scheduler.metrics import MetricsSnapshot
 from timingwheel.scheduler.node import NodeListener
 from timingwheel.scheduler.opening import IfHeld, SchedulerOptions, StoreSource
+from timingwheel.scheduler.options import AddOptions
 from timingwheel.scheduler.scheduler import (
     GRACE_SECONDS,
     FailureListener,
     Function,
     Scheduler,
 )
-from timingwheel.scheduler.tasks import Task, TaskRegistry
+from timingwheel.scheduler.tasks import Call, Task, TaskRegistry
 
 
 class PauseOptions(TypedDict, total=False):
@@ -228,8 +236,22 @@ class AsyncScheduler(Awaited):
 
     # -- requests and questions: see Scheduler ------------------------------------------------
 
-    schedule = awaited(Scheduler.schedule)
-    add = awaited(Scheduler.add)
+    async def schedule(self, job: Call, delay: Duration, *, conn: object = None) -> str:
+        """Make a job that runs once, after a delay. As Scheduler.schedule."""
+        twin = self._twin
+        return await joined(
+            self._threads, conn, lambda lent: twin.schedule(job, delay, conn=lent)
+        )
+
+    async def add(
+        self, call: Call, *, conn: object = None, **options: Unpack[AddOptions]
+    ) -> JobRef:
+        """Make a job. As Scheduler.add; `conn` is a psycopg AsyncConnection."""
+        twin = self._twin
+        return await joined(
+            self._threads, conn, lambda lent: twin.add(call, conn=lent, **options)
+        )
+
     cancel = awaited(Scheduler.cancel)
     update = awaited(Scheduler.update)
     backfill = awaited(Scheduler.backfill)

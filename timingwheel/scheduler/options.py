@@ -148,7 +148,16 @@ def require_known(options: Mapping[str, object], kind: type, *, verb: str) -> No
 
     Raises:
         TypeError: one is not, as Python says of any unknown keyword argument.
+        ArgumentError: one is `conn`, which only a scheduler can take.
     """
+    if "conn" in options:
+        raise ArgumentError(
+            "conn",
+            type(options["conn"]).__name__,
+            "a transaction can be joined where the database is: pass it to add or "
+            "schedule of a Scheduler on PostgreSQL; what ctx.add puts belongs to the "
+            "success of its attempt anyway",
+        )
     known = kind.__annotations__
     for option in options:
         if option not in known:

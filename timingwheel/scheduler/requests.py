@@ -29,6 +29,7 @@ from timingwheel.scheduler.changing import JobUpdate, changed_job, make_change
 from timingwheel.scheduler.describing import upcoming
 from timingwheel.scheduler.desk import AnyJob, AnyRun, Desk
 from timingwheel.scheduler.handles import CalendarHandle, QueueHandle, RunHandle
+from timingwheel.scheduler.joining import put_one
 from timingwheel.scheduler.moments import bound_ns
 from timingwheel.scheduler.options import AddOptions, ChangeOptions, checked_text
 from timingwheel.scheduler.pausing import make_pause
@@ -69,12 +70,13 @@ class Requests:
 
     # -- adding ---------------------------------------------------------------------------
 
-    def schedule(self, job: Call, delay: Duration) -> str:
+    def schedule(self, job: Call, delay: Duration, *, conn: object = None) -> str:
         """Make a job that runs once, after a delay; when this returns it survives.
 
         Args:
             job: what to do, as `task.call(...)` returns it.
             delay: seconds, a timedelta, or text such as "10m".
+            conn: as `add`.
 
         Returns:
             The job's id.
@@ -87,13 +89,18 @@ class Requests:
         if delay is None:  # an option that is None is left out, and this one cannot be
             raise ArgumentError("delay", None, 'pass seconds, or text such as "10m"')
         draft = make_draft(job, {"delay": delay}, argument="job")
-        return self.desk.store.put([draft])[0].id
+        return put_one(self.desk.store, draft, conn=conn).id
 
-    def add(self, call: Call, **options: Unpack[AddOptions]) -> JobRef:
+    def add(
+        self, call: Call, *, conn: object = None, **options: Unpack[AddOptions]
+    ) -> JobRef:
         """Make a job; when this returns it survives.
 
         Args:
             call: what to do, as `task.call(...)` returns it.
+            conn: a psycopg Connection to the store's own database, with a transaction
+                open: the job is there if, and only if, that commits. For a store in
+                PostgreSQL; see docs/howto/transactional-jobs.md.
             **options: when (exactly one of `delay`, `at`, `every`, `cron`, `rrule`,
                 `after`, `trigger`), within which bounds, and how its runs are treated.
                 All of them: timingwheel/scheduler/options.py.
@@ -116,7 +123,7 @@ class Requests:
         """
         if_exists = checked_if_exists(options.get("if_exists"))
         draft = make_draft(call, options)
-        return self.desk.store.put([draft], if_exists=if_exists)[0]
+        return put_one(self.desk.store, draft, conn=conn, if_exists=if_exists)
 
     # -- the life of a job ------------------------------------------------------------------
 

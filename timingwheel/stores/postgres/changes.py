@@ -210,7 +210,7 @@ class RowChanges:
                 continue
             if self._view.plain(before) is not None:
                 self._promote(before)
-            elif (row := self._view.row(before)) is not None:
+            elif (row := self._view.row(before)) is not None and row.live:
                 self.touched.append((shard, before, row.version))
 
     def _plain(self, job_id: JobId) -> LiveRow | None:

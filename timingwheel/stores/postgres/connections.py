@@ -10,10 +10,10 @@ import contextlib
 import select
 import threading
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 import psycopg
-from psycopg.adapt import Dumper
+from psycopg.adapt import AdaptersMap, Dumper
 
 from timingwheel.errors import EngineClosedError
 from timingwheel.stores.postgres.errors import DatabaseAwayError
@@ -26,6 +26,16 @@ Statement = tuple[str, Sequence[object]]
 """SQL and its parameters."""
 Rows = list[tuple[Any, ...]]
 Connection = psycopg.Connection[tuple[Any, ...]]
+
+
+class Database(Protocol):
+    """Where statements are run: on connections of our own, or on one of a caller's."""
+
+    def rows(self, sql: str, values: Sequence[object] = ()) -> Rows:
+        """Run one statement and return its rows."""
+
+    def all(self, statements: Sequence[Statement]) -> list[Rows]:
+        """Run statements in one message and return the rows of each."""
 
 
 class Ints(list[int | None]):
@@ -141,7 +151,7 @@ class Connections:
     def named_rows(self, sql: str, values: Mapping[str, object]) -> Rows:
         """Run one statement whose parameters have names."""
         with self.lent() as connection:
-            return _rows(connection.execute(sql.encode(), values))
+            return fetched(connection.execute(sql.encode(), values))
 
     def all(self, statements: Sequence[Statement]) -> list[Rows]:
         """Run statements in one message and return the rows of each.
@@ -150,10 +160,10 @@ class Connections:
         """
         with self.lent() as connection:
             if len(statements) == 1:
-                return [_rows(connection.execute(*_encoded(statements[0])))]
+                return [fetched(connection.execute(*_encoded(statements[0])))]
             with connection.pipeline():
                 cursors = [connection.execute(*_encoded(one)) for one in statements]
-            return [_rows(cursor) for cursor in cursors]
+            return [fetched(cursor) for cursor in cursors]
 
     def close(self) -> None:
         """Close all; one that is lent closes when it comes back. Idempotent."""
@@ -169,8 +179,7 @@ class Connections:
 
     def _open(self) -> Connection:
         connection = psycopg.connect(self._where, autocommit=True)
-        for kind, dumper in _DUMPERS:
-            connection.adapters.register_dumper(kind, dumper)
+        know_arrays(connection.adapters)
         return connection
 
 
@@ -180,6 +189,12 @@ _DUMPERS: Final = (
     (Blobs, _BlobsDumper),
     (Bools, _BoolsDumper),
 )
+
+
+def know_arrays(adapters: AdaptersMap) -> None:
+    """Have a connection, or a cursor, know the arrays of this module."""
+    for kind, dumper in _DUMPERS:
+        adapters.register_dumper(kind, dumper)
 
 
 def _unless_ended(connection: Connection) -> Connection | None:
@@ -201,5 +216,6 @@ def _encoded(statement: Statement) -> tuple[bytes, Sequence[object]]:
     return statement[0].encode(), statement[1]
 
 
-def _rows(cursor: psycopg.Cursor[tuple[Any, ...]]) -> Rows:
+def fetched(cursor: psycopg.Cursor[tuple[Any, ...]]) -> Rows:
+    """Return the rows that a statement has given, if it gives any."""
     return cursor.fetchall() if cursor.description is not None else []

@@ -14,7 +14,7 @@ from timingwheel.jobs.model import JobId, RunState
 from timingwheel.stores.deciding.live import RunKey
 from timingwheel.stores.history_entries import decode_run, searched
 from timingwheel.stores.postgres.connections import (
-    Connections,
+    Database,
     Ints,
     Rows,
     Statement,
@@ -76,11 +76,15 @@ class Loading:
     Args:
         connections: to its database.
         shards: how many it has.
+        known: other reads of it, whose calendars serve here too.
     """
 
-    def __init__(self, connections: Connections, shards: int) -> None:
+    def __init__(
+        self, connections: Database, shards: int, *, known: Loading | None = None
+    ) -> None:
         self._connections = connections
         self._shards = shards
+        self._known = known
         self._lock = threading.Lock()
         self._calendars: dict[str, NamedCalendar] = {}
         self._calendars_version = -1
@@ -110,6 +114,8 @@ class Loading:
         Args:
             version: how often they were changed; None: ask.
         """
+        if self._known is not None:
+            return self._known.calendars(version)
         if version is None:
             version = self._connections.rows(PRESENT)[0][2]
         with self._lock:

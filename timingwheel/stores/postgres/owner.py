@@ -17,7 +17,7 @@ from timingwheel.jobs.store import JobRef, Request
 from timingwheel.stores.deciding.decision import Decision
 from timingwheel.stores.identity import StoreTag
 from timingwheel.stores.postgres.changes import RowChanges
-from timingwheel.stores.postgres.connections import Connections
+from timingwheel.stores.postgres.connections import Connections, Database
 from timingwheel.stores.postgres.guard import Guard, Lease, Stale
 from timingwheel.stores.postgres.loading import Loading
 from timingwheel.stores.postgres.plain_put import put_plain
@@ -115,13 +115,20 @@ class PostgresOwner:
 
     # -- puts ---------------------------------------------------------------------------
 
-    def put_plain(self, draft: Draft) -> JobRef | None:
-        """Put one job that `is_plain`; None: not by this way, and nothing is written."""
+    def put_plain(self, draft: Draft, *, on: Database | None = None) -> JobRef | None:
+        """Put one job that `is_plain`; None: not by this way, and nothing is written.
+
+        Args:
+            draft: what is asked for.
+            on: a connection of the caller's; None: one of our own.
+        """
+        database = self.connections if on is None else on
         seq = self._numbers.take()
         job_id = self.tag.unkeyed(seq)
-        if not put_plain(self.connections, draft, job_id, seq=seq, shards=self.shards):
+        if not put_plain(database, draft, job_id, seq=seq, shards=self.shards):
             return None
-        self.wake()
+        if on is None:
+            self.wake()
         return JobRef(job_id, created=True)
 
     # -- steps --------------------------------------------------------------------------
@@ -185,6 +192,30 @@ class PostgresOwner:
     ) -> Stale | None:
         """Read, decide and write once; None: it is done."""
         view = self.loading.view(wanted)
+        changes, asked = self.decided(view, decides, self.loading)
+        if not changes:
+            self._take_requests(asked)
+            return None
+        guard = Guard(view, self.shards, inc=self.inc, leases=leases)
+        try:
+            stale = write(self.connections, guard, changes)
+        except CONFLICTS:
+            return Stale(set(), set())
+        if stale is None:
+            self._settle(changes, asked)
+        return stale
+
+    def decided(
+        self,
+        view: LoadedView,
+        decides: Sequence[Callable[[Decision], None]],
+        loading: Loading,
+    ) -> tuple[RowChanges, list[Request]]:
+        """Decide on a view, and read what that lacks; nothing is written.
+
+        Returns:
+            The rows that change, and attempts of this process that are to be ended.
+        """
         numbers: list[int] = []
         while True:
             decision = self._decision(view, numbers)
@@ -200,22 +231,10 @@ class PostgresOwner:
                         raise
             if is_whole:
                 try:
-                    changes, asked = self._changes(view, decision)
-                    break
+                    return self._changes(view, decision)
                 except Missing:
                     pass
-            self.loading.add(view)
-        if not changes:
-            self._take_requests(asked)
-            return None
-        guard = Guard(view, self.shards, inc=self.inc, leases=leases)
-        try:
-            stale = write(self.connections, guard, changes)
-        except CONFLICTS:
-            return Stale(set(), set())
-        if stale is None:
-            self._settle(changes, asked)
-        return stale
+            loading.add(view)
 
     def _decision(self, view: LoadedView, numbers: list[int]) -> Decision:
         """Return an empty decision; asked again, it gives the same numbers again."""

@@ -16,7 +16,7 @@ from timingwheel.engine.records import Base
 from timingwheel.jobs.model import Delivery, Draft, JobId, RunState
 from timingwheel.jobs.triggers import At, Delay
 from timingwheel.stores.history_entries import searched
-from timingwheel.stores.postgres.connections import Connections
+from timingwheel.stores.postgres.connections import Database
 from timingwheel.stores.postgres.rows import shard_of
 from timingwheel.stores.ready import PRIORITY_NS
 from timingwheel.stores.records import PlainJob, encode
@@ -50,7 +50,7 @@ _AT: Final = _PUT.format(
 
 
 def put_plain(
-    connections: Connections, draft: Draft, job_id: JobId, *, seq: int, shards: int
+    connections: Database, draft: Draft, job_id: JobId, *, seq: int, shards: int
 ) -> bool:
     """Put a job that `is_plain`.
 

@@ -21,7 +21,8 @@ over machines. Bodies are the MessagePack of structs of the jobs layer; columns 
 them are what SQL searches for, or changes by itself: of a live run these win over what
 the body says (see rows.py).
 
-Time is `timingwheel_now()`, everywhere and nowhere else, so a test can set it.
+Time is `timingwheel_now()`, everywhere and nowhere else, so a test can set it. The
+functions mean the tables of their own schema, whatever the search path of who calls them.
 """
 
 from __future__ import annotations
@@ -52,12 +53,11 @@ CREATE TABLE timingwheel_meta (
     steps_ns bigint NOT NULL DEFAULT 0,
     calendars bigint NOT NULL DEFAULT 0
 );
-CREATE FUNCTION timingwheel_now() RETURNS bigint LANGUAGE sql STABLE AS $$
-    SELECT (extract(epoch FROM statement_timestamp()) * 1000000000)::bigint
-$$;
-CREATE FUNCTION timingwheel_elapsed() RETURNS bigint LANGUAGE sql STABLE AS $$
-    SELECT timingwheel_now() - steps_ns FROM timingwheel_meta
-$$;
+CREATE FUNCTION timingwheel_now() RETURNS bigint LANGUAGE sql STABLE
+    RETURN (extract(epoch FROM statement_timestamp()) * 1000000000)::bigint;
+CREATE FUNCTION timingwheel_elapsed() RETURNS bigint LANGUAGE sql STABLE BEGIN ATOMIC
+    SELECT timingwheel_now() - steps_ns FROM timingwheel_meta;
+END;
 CREATE SEQUENCE timingwheel_number INCREMENT BY 1024 START WITH 1024;
 CREATE SEQUENCE timingwheel_token;
 

@@ -86,6 +86,7 @@ from timingwheel.stores.postgres.serving import Serving
 from timingwheel.stores.postgres.tending import Tending, Watching
 from timingwheel.stores.postgres.trust import LossListener, Trust
 from timingwheel.stores.postgres.view import LoadedView, Wanted
+from timingwheel.stores.postgres.within import PutWithin
 
 replace = msgspec.structs.replace
 
@@ -139,6 +140,7 @@ class PostgresStore:
             tag=StoreTag(store.bytes),
             rng=rng,
         )
+        self._within = PutWithin(self._owner, store)
         self._trust = Trust(clock, ttl_ns, self._owner.claimed)
         self._members = Membership(connections, self._trust, ttl_ns=ttl_ns)
         self._limits = FireLimits(
@@ -269,6 +271,12 @@ class PostgresStore:
 
         self._owner.step(decide, wanted_by(self._owner.tag, drafts))
         return refs
+
+    def put_within(
+        self, conn: object, drafts: Sequence[Draft], *, if_exists: IfExists = "update"
+    ) -> list[JobRef]:
+        """Make jobs within a transaction of the caller's; see PutsWithin."""
+        return self._within.put(conn, drafts, if_exists=if_exists)
 
     def get(self, job_id: JobId) -> Job | None:
         """Return a job that is live or still kept."""

@@ -16,7 +16,7 @@ from timingwheel.stores.postgres.changes import RowChanges, Values
 from timingwheel.stores.postgres.connections import (
     Blobs,
     Bools,
-    Connections,
+    Database,
     Ints,
     Statement,
     Texts,
@@ -50,13 +50,13 @@ CONFLICTS: Final = (
 """What the database says when somebody else was quicker."""
 
 
-def write(connections: Connections, guard: Guard, changes: RowChanges) -> Stale | None:
+def write(connections: Database, guard: Guard, changes: RowChanges) -> Stale | None:
     """Write all changes, or none; None: it is done.
 
     Raises:
         CONFLICTS: somebody else was quicker; nothing was written.
     """
-    sql, values, names = _statement(guard, changes)
+    sql, values, names = statement_of(guard, changes)
     [row] = connections.rows(sql, values)
     if row[0]:
         return None
@@ -64,9 +64,13 @@ def write(connections: Connections, guard: Guard, changes: RowChanges) -> Stale 
     return guard.stale(found)
 
 
-def _statement(
+def statement_of(
     guard: Guard, changes: RowChanges
 ) -> tuple[str, list[object], list[str]]:
+    """Return the statement, its parameters, and the names of the guard's parts.
+
+    Its one row begins with whether it has written.
+    """
     parts: list[str] = []
     values: list[object] = []
     names: list[str] = []
