@@ -75,8 +75,9 @@ WITH free AS (
         WHERE m.inc = s.owner_inc AND m.until_ns > timingwheel_elapsed()
     ) ORDER BY s.shard LIMIT %s FOR UPDATE OF s SKIP LOCKED
 )
-UPDATE timingwheel_shard s SET owner_inc = %s, epoch = s.epoch + 1
-FROM free WHERE s.shard = free.shard
+UPDATE timingwheel_shard s SET owner_inc = taker.inc, epoch = s.epoch + 1
+FROM free, timingwheel_member taker
+WHERE s.shard = free.shard AND taker.inc = %s AND taker.until_ns > timingwheel_elapsed()
 RETURNING s.shard, s.epoch, free.was_released
 """
 _RELEASE: Final = """
