@@ -25,7 +25,7 @@ import psycopg
 
 from tests.cluster.node import Fault, Plan, Report, serve
 from tests.stores.stage import at, draft, every, overlap
-from timingwheel.jobs.model import JobId, JobState, Outcome, Payload, RunState
+from timingwheel.jobs.model import JobId, JobState, Outcome, Payload, Run, RunState
 from timingwheel.jobs.store import JobQuery, RunQuery
 from timingwheel.stores.postgres.store import PostgresStore
 
@@ -485,7 +485,7 @@ class Bed:
         lost = done_twice = doubles = 0
         missing = Counter(self.jobs)
         accepted = set[int]().union(*(node.report.accepted for node in self.nodes))
-        runs = store.runs(RunQuery(limit=1_000)).runs
+        runs = _all_runs(store)
         for run in runs:
             attempts = store.attempts(run.id)
             done = [one.token for one in attempts if one.outcome is Outcome.OK]
@@ -498,6 +498,17 @@ class Bed:
             doubles += len(started - void - set(done[:1])) + len(accepted & void)
         lost += sum(count for count in missing.values() if count > 0)
         return Account(len(runs), lost, done_twice, doubles)
+
+
+def _all_runs(store: PostgresStore) -> list[Run]:
+    runs: list[Run] = []
+    cursor: str | None = None
+    while True:
+        page = store.runs(RunQuery(cursor=cursor))
+        runs += page.runs
+        cursor = page.cursor
+        if cursor is None:
+            return runs
 
 
 def _named(url: str, name: str) -> str:

@@ -21,6 +21,7 @@ from typing import Any, Literal, Self
 
 import psycopg
 
+from tests.cluster.unguarded import UnguardedCursor, trust_for_ever
 from timingwheel import Scheduler
 from timingwheel.clock import Clock, SystemClock
 from timingwheel.jobs.model import Outcome
@@ -93,12 +94,14 @@ class Report:
     Attributes:
         verdicts: how often each verdict was given on an end.
         accepted: tokens of attempts whose end was taken in, and that had succeeded.
+        has_struck: whether the fault came to pass.
         struck: of the calls that the fault struck: what they returned.
         incs: its numbers, in order.
     """
 
     verdicts: Counter[str] = field(default_factory=Counter)
     accepted: set[int] = field(default_factory=set)
+    has_struck: bool = False
     struck: list[Any] = field(default_factory=list)
     incs: list[int] = field(default_factory=list)
 
@@ -121,6 +124,7 @@ class Tap:
 
     def __init__(self, wire: Wire, fault: Fault | None) -> None:
         self.is_on = False
+        self.has_struck = False
         self._wire = wire
         self._fault = fault
         self._lock = threading.Lock()
@@ -151,6 +155,7 @@ class Tap:
         self._strike(fault)
 
     def _strike(self, fault: Fault) -> None:
+        self.has_struck = True
         match fault.act:
             case "kill":
                 os.kill(os.getpid(), signal.SIGKILL)
@@ -169,10 +174,13 @@ class TappedConnections(Connections):
     """Connections whose messages are seen."""
 
     tap: Tap
+    is_guarded = True
 
     @contextlib.contextmanager
     def lent(self) -> Iterator[Connection]:
         with super().lent() as connection:
+            if not self.is_guarded:
+                connection.cursor_factory = UnguardedCursor
             self.tap.meet("before")
             yield connection
             self.tap.meet("after")
@@ -188,8 +196,9 @@ class TappedStore(PostgresStore):
     def tapped(cls, plan: Plan, clock: Clock, tap: Tap, report: Report) -> Self:
         store = cls.open(plan.url, clock=clock, ttl_ns=round(plan.ttl_s * 1e9))
         store.tap, store.report = tap, report
-        store._connections.__class__ = TappedConnections
-        store._connections.tap = tap  # type: ignore[attr-defined]
+        connections: Any = store._connections
+        connections.__class__ = TappedConnections
+        connections.tap, connections.is_guarded = tap, plan.guarded
         return store
 
     @contextlib.contextmanager
@@ -302,9 +311,7 @@ def serve(pipe: Pipe, plan: Plan) -> None:
     os.dup2(log, 2)
     logging.basicConfig(level=logging.WARNING, force=True)
     if not plan.guarded:
-        from tests.cluster.unguarded import remove_the_guards
-
-        remove_the_guards()
+        trust_for_ever()
     wire = Wire(pipe)
     tap = Tap(wire, plan.fault)
     report = Report()
@@ -331,6 +338,7 @@ def serve(pipe: Pipe, plan: Plan) -> None:
         else:
             break
     app.stop(grace=GRACE_SECONDS)
+    report.has_struck = tap.has_struck
     wire.send("report", report)
 
 

@@ -81,3 +81,34 @@ def test_a_primary_that_dies_loses_nothing_that_was_acknowledged(
     assert pair.primary.ask(_THERE) == 0
     assert pair.primary.ask(_EPOCHS) == epochs
     pair.primary.wait_until(f"SELECT ({_ALIVE}) = 0")
+
+
+@pytest.mark.long
+def test_an_old_primary_that_takes_itself_for_one_can_promise_nothing(
+    bed: Bed, keep: Keep, pair: Pair
+) -> None:
+    """Nobody should start it so; if somebody does, its commits wait for a standby.
+
+    Whoever comes to it waits with them, starts nothing, and goes on when it is gone.
+    """
+    bed.put(times=40, period_s=0.1)
+    nodes = bed.start(("a", {"work_s": 0.02}), ("b", {"work_s": 0.02}))
+    putter = Putter(pair.url)
+    bed.wait_until(lambda: bed.started() >= 40, *nodes)
+    in_flight = sum(bed.in_flight(node.name) for node in nodes)
+    pair.fail_over()
+    pair.primary.start()
+    epochs = pair.primary.ask(_EPOCHS)
+    pair.standby.ask(_HANG_UP)
+    pair.primary.wait_until(f"SELECT ({_THERE}) >= 2")
+    pair.primary.wait_until(f"SELECT ({_ALIVE}) = 0")
+    assert pair.primary.ask(_EPOCHS) == epochs
+    pair.primary.crash()
+    started = bed.started()
+    bed.wait_until(lambda: bed.started() > started + 20, *nodes)
+    putter.stop()
+    bed.jobs.update(dict.fromkeys(putter.promised.values(), 1))
+    bed.finish(*nodes)
+    found = bed.account()
+    keep("an old primary comes back as one", found, in_flight)
+    assert not found.faults

@@ -21,6 +21,7 @@ PLACES = [
     Fault("stop", "claim", 2, "after"),
     Fault("stop", "finish", 1, "before"),
     Fault("stop", "finish", 2, "before"),
+    Fault("stop", "finish", 3, "before"),
     LATE_BEAT,
     Fault("stop", "beat", 1, "after"),
     Fault("stop", "beat", 2, "before"),
@@ -28,7 +29,7 @@ PLACES = [
 SAMPLE = {
     "stop before fire 3",
     "stop after claim 1",
-    "stop before finish 2",
+    "stop before finish 3",
     "stop before beat 1",
 }
 
@@ -101,10 +102,9 @@ def test_a_node_that_sleeps_at_rest_comes_back_under_another_number(
     [
         (Fault("stop", "fire", 3, "before"), 0.05),
         (Fault("stop", "claim", 1, "after"), 2.5),
-        (Fault("stop", "finish", 1, "after"), 2.5),
         (Fault("stop", "beat", 8, "before"), 0.1),
     ],
-    ids=["fire", "claim", "finish", "beat"],
+    ids=["fire", "claim", "beat"],
 )
 def test_without_guards_the_sleeper_does_harm(
     bed: Bed, keep: Keep, fault: Fault, work_s: float
@@ -113,15 +113,34 @@ def test_without_guards_the_sleeper_does_harm(
 
     The others work long, so that what they took over is still in their hands.
     """
-    bed.put(plain=8, named=0, recurring=8, times=60, period_s=0.1)
+    bed.put(plain=8, named=0, recurring=8, times=200, period_s=0.1)
     bare = {"fault": fault, "guarded": False, "work_s": 0.02}
-    long = {"work_s": work_s}
-    sleeper, *others = bed.start(("sleeper", bare), ("a", long), ("b", long))
+    [sleeper] = bed.start(("sleeper", bare))
     sleeper.hear("struck")
     bed.wait_until(sleeper.has_stopped)
+    others = bed.start(("a", {"work_s": work_s}), ("b", {"work_s": work_s}))
     bed.outlive(sleeper, *others)
+    started = bed.started()
+    bed.wait_until(lambda: bed.started() > started, *others)
     sleeper.signal(signal.SIGCONT)
-    if fault.kind == "finish":
-        sleeper.stop()  # its report tells what was accepted
     bed.wait_until(lambda: bed.account().faults.keys() - {"lost"} != set())
     keep(f"control: SIGSTOP inside {fault.kind}, no guards", bed.account())
+
+
+def test_without_guards_an_end_is_accepted_while_another_works_on_the_run(
+    bed: Bed, keep: Keep
+) -> None:
+    """The control for ends: one run, which has begun elsewhere when the sleeper wakes."""
+    bed.put(plain=1, named=0, recurring=0)
+    fault = Fault("stop", "finish", 1, "after")
+    [sleeper] = bed.start(("sleeper", {"fault": fault, "guarded": False}))
+    sleeper.hear("struck")
+    bed.wait_until(sleeper.has_stopped)
+    [other] = bed.start(("a", {"work_s": 2.5}))
+    bed.wait_until(lambda: bed.started() == 2, other)
+    sleeper.signal(signal.SIGCONT)
+    sleeper.stop()
+    other.stop()
+    found = bed.account()
+    keep("control: SIGSTOP inside finish, no guards", found)
+    assert found.faults
