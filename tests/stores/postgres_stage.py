@@ -96,6 +96,7 @@ class PostgresStage(Stage):
     """
 
     grain_ns = TICK_NS
+    forgets_late_s = DAY / SECOND  # with the day on which it ended
     store: PostgresStore
 
     def __init__(self, postgres: Postgres, **options: Any) -> None:

@@ -68,10 +68,12 @@ class Stage(ABC):
     Attributes:
         store: the one of this life.
         grain_ns: how much later than due the store may serve.
+        forgets_late_s: how much longer than it must a purge may keep what has ended.
         started: every attempt that began, as (run id, attempt, token), over all lives.
     """
 
     grain_ns: int
+    forgets_late_s: float = 0
     store: JobStore
 
     def __init__(self) -> None:

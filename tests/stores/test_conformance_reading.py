@@ -225,7 +225,7 @@ def test_a_run_is_kept_for_a_week_and_then_goes_with_its_job(stage: Stage) -> No
     stage.advance(7 * 86_400 - 60)
     stage.purge()
     assert stage.store.run(run.id) == run
-    stage.advance(120)
+    stage.advance(120 + stage.forgets_late_s)
     stage.purge()
     assert stage.store.run(run.id) is None
     assert stage.store.get(job) is None

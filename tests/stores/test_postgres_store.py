@@ -612,7 +612,7 @@ def test_the_database_clock_is_the_stores(postgres: Postgres) -> None:
 
 def test_what_belongs_to_a_job_has_its_shard_in_front_of_the_key() -> None:
     tables = re.findall(
-        r"CREATE TABLE timingwheel_(\w+) \((.*?)\n\);", _all_sql(), re.DOTALL
+        r"CREATE TABLE timingwheel_(\w+) \((.*?)\n\)", _all_sql(), re.DOTALL
     )
     assert len(tables) > 10
     named = {"meta", "member", "queue", "cap", "calendar"}

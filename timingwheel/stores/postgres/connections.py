@@ -165,6 +165,11 @@ class Connections:
                 cursors = [connection.execute(*_encoded(one)) for one in statements]
             return [fetched(cursor) for cursor in cursors]
 
+    def script(self, sql: str) -> None:
+        """Run statements without parameters as one message and one transaction."""
+        with self.lent() as connection:
+            connection.execute(sql.encode(), prepare=False)
+
     def close(self) -> None:
         """Close all; one that is lent closes when it comes back. Idempotent."""
         with self._lock:

@@ -8,7 +8,7 @@
                             for its job, too, which has no row
     timingwheel_attempt     attempts of live runs that have ended
     timingwheel_past        runs that have ended, with their attempts in `tries`; the version
-                            goes on. In partitions by the day of the end
+                            goes on. In partitions by the day of the end: past.py
     timingwheel_skips       occurrences that did not run
     timingwheel_dependency  which job comes after which
     timingwheel_name        the live job of a name
@@ -85,7 +85,7 @@ CREATE INDEX timingwheel_job_wake ON timingwheel_job (shard, wake_base, wake_ns)
 CREATE INDEX timingwheel_job_page ON timingwheel_job (live, created_ns, id);
 CREATE INDEX timingwheel_job_task ON timingwheel_job (task) WHERE live;
 CREATE INDEX timingwheel_job_name ON timingwheel_job (name) WHERE name IS NOT NULL;
-CREATE INDEX timingwheel_job_end ON timingwheel_job (ended_ns) WHERE NOT live;
+CREATE INDEX timingwheel_job_end ON timingwheel_job (ended_ns, id) WHERE NOT live;
 
 CREATE TABLE timingwheel_run (
     shard int NOT NULL,
@@ -164,6 +164,9 @@ CREATE INDEX timingwheel_past_dead ON timingwheel_past (nominal_ns, job_id, n)
     WHERE state IN ('failed', 'lost');
 CREATE INDEX timingwheel_past_plain ON timingwheel_past (created_ns, job_id)
     WHERE plain;
+CREATE TABLE timingwheel_past_kept PARTITION OF timingwheel_past
+    FOR VALUES FROM (MINVALUE) TO (1);
+CREATE INDEX timingwheel_past_kept_end ON timingwheel_past_kept (ended_ns, job_id);
 CREATE TABLE timingwheel_past_default PARTITION OF timingwheel_past DEFAULT;
 CREATE INDEX timingwheel_past_default_end ON timingwheel_past_default
     (ended_ns, job_id);

@@ -80,11 +80,11 @@ from timingwheel.stores.postgres.membership import Membership
 from timingwheel.stores.postgres.owner import Item, PostgresOwner
 from timingwheel.stores.postgres.putting import put, wanted_by
 from timingwheel.stores.postgres.queues import Queues
-from timingwheel.stores.postgres.retention import Purge
 from timingwheel.stores.postgres.schema import SHARDS, migrate
 from timingwheel.stores.postgres.serving import Serving
 from timingwheel.stores.postgres.tending import Tending, Watching
 from timingwheel.stores.postgres.trust import LossListener, Trust
+from timingwheel.stores.postgres.upkeep import Upkeep
 from timingwheel.stores.postgres.view import LoadedView, Wanted
 from timingwheel.stores.postgres.within import PutWithin
 
@@ -94,9 +94,6 @@ TTL_NS: Final = 6_000_000_000
 """How long a node lives after its last sign of life."""
 POLL_NS: Final = 500_000_000
 """How long a node rests at most before it looks for what others have put."""
-PURGE_EVERY_NS: Final = 3_600_000_000_000
-PURGE_STEPS: Final = 10
-"""That come between two signs of life: about half a second."""
 REBIND_PART: Final = 64
 DURABLE: Final = Ticket(0)
 """Whatever a call has done is durable when it returns."""
@@ -131,7 +128,6 @@ class PostgresStore:
     ) -> None:
         self._connections = connections
         self._clock = clock
-        self._retention = retention
         self._loading = Loading(connections, shards)
         self._owner = PostgresOwner(
             connections,
@@ -157,8 +153,7 @@ class PostgresStore:
         self._expecting = Expecting(connections, shards)
         self._tending = Tending(self.tend, clock, every_ns=ttl_ns // 3)
         self._watching = Watching(self._trust, clock)
-        self._purged_ns = clock.monotonic_ns()
-        self._purge: Purge | None = None
+        self._upkeep = Upkeep(connections, self._loading, clock, retention)
         self._is_closed = False
 
     @classmethod
@@ -576,6 +571,7 @@ class PostgresStore:
 
     def recover(self) -> int:
         """Begin to serve: what dead workers left is lost, what passed is missed."""
+        self._upkeep.prepare()
         lost = self._serving.recover()
         self._start_tending()
         return lost
@@ -597,33 +593,11 @@ class PostgresStore:
         self._serving.tend()
         self._limits.tend()
         self._owner.tell(self._expecting.ended())
-        self._purge_a_little()
-
-    def _purge_a_little(self) -> None:
-        """Go on with a purge, begin the next, or do nothing; never long."""
-        now_ns = self._clock.monotonic_ns()
-        if self._purge is None:
-            if now_ns - self._purged_ns < PURGE_EVERY_NS or not self._members.leases:
-                return
-            self._purged_ns = now_ns
-            self._purge = self._new_purge()
-        for _ in range(PURGE_STEPS):
-            if self._purge.is_done:
-                self._purge = None
-                return
-            self._purge.step()
-
-    def _new_purge(self) -> Purge:
-        self._members.prune()
-        return Purge(self._connections, self.now().wall_ns, self._retention)
+        self._upkeep.tend(purges=0 in self._members.leases)
 
     def purge(self) -> int:
-        """Forget what is old enough; return how many runs, jobs and skip ranges."""
-        walk = self._new_purge()
-        gone = 0
-        while not walk.is_done:
-            gone += walk.step()
-        return gone
+        """Forget what is old enough; how many days, runs, jobs and skip ranges went."""
+        return self._upkeep.purge()
 
     def fire(self, limit: int) -> tuple[int, Ticket]:
         """Make ready what is due; see JobStore."""
