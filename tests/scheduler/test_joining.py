@@ -442,7 +442,7 @@ def test_an_equal_key_in_flight_is_waited_for(
         beside = shop.app.add(shop.task.call(1), delay=60, key="beside", conn=other)
 
         def add() -> None:
-            more = {"conn": other} if within else {}
+            more: dict[str, Any] = {"conn": other} if within else {}
             found.append(shop.app.add(shop.task.call(1), every="1h", **options, **more))
 
         adding = threading.Thread(target=add)

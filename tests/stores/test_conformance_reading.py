@@ -209,9 +209,10 @@ def test_the_load_ahead_leaves_out_what_is_paused_and_shows_splay(
     start_ns = stage.now_ns
     paused = stage.put(every(60))
     stage.pause(paused)
-    stage.put(every(3600, splay_ns=50 * MINUTE))
+    for _ in range(8):  # one alone may have a splay of less than a minute
+        stage.put(every(3600, splay_ns=50 * MINUTE))
     loads = stage.store.load_ahead(start_ns + 3 * HOUR, MINUTE)
-    assert sum(load.nominal for load in loads) == 2
+    assert sum(load.nominal for load in loads) == 16
     assert [load.nominal for load in loads] != [load.due for load in loads]
 
 

@@ -47,8 +47,9 @@ class OnLoop:
         if self._is_over:
             coroutine.close()
             raise asyncio.CancelledError
-        self._task = asyncio.ensure_future(coroutine)
-        return await self._task
+        task = asyncio.ensure_future(coroutine)
+        self._task = task
+        return await task
 
     async def let_go(self) -> None:
         """End what is under way, and begin nothing more. On the loop."""
