@@ -22,6 +22,8 @@ from timingwheel.stores.postgres.past import (
     partition_of,
 )
 from timingwheel.stores.postgres.retention import Purge
+from timingwheel.stores.postgres.upkeep import PURGE_NS, Upkeep
+from timingwheel.testing import ManualClock
 
 RETENTION = Retention(runs_ns=7 * DAY, runs_min=3, dead_ns=30 * DAY)
 KEPT_TABLE = "timingwheel_past_kept"
@@ -312,3 +314,44 @@ def test_a_long_read_holds_up_a_drop_and_nobody_else(stage: PostgresStage) -> No
         assert stage.states(job) == ["succeeded"]
     stage.purge()
     assert table not in tables(stage)
+
+
+class SlowUpkeep(Upkeep):
+    """On which the clock moves with each step."""
+
+    step_ns = 0
+
+    def _new_purge(self) -> Purge:
+        made = super()._new_purge()
+        clock, step_ns = self._clock, self.step_ns
+        assert isinstance(clock, ManualClock)
+
+        class SlowPurge(type(made)):  # type: ignore[misc]
+            def step(self) -> int:
+                clock.advance(ns=step_ns)
+                return super().step()  # type: ignore[no-any-return]
+
+        made.__class__ = SlowPurge
+        return made
+
+
+@pytest.mark.parametrize("step_ns", [0, PURGE_NS])
+def test_a_purge_never_keeps_a_node_from_its_signs_of_life(
+    stage: PostgresStage, step_ns: int
+) -> None:
+    """However slow the database: what is left goes between the next two."""
+    stage.store._upkeep.__class__ = SlowUpkeep
+    stage.store._upkeep.step_ns = step_ns  # type: ignore[attr-defined]
+    for _ in range(4):  # four days, so four partitions that go one by one
+        stage.put(0)
+        stage.step()
+        pass_days(stage, 1)
+    pass_days(stage, 9)
+    stage.clock.advance(ns=HOUR)
+    before = len(tables(stage))
+    stage.store.tend()
+    left = len(tables(stage))
+    assert (before - left >= 4) == (step_ns == 0)
+    while stage.store._upkeep._purge is not None:
+        stage.store.tend()
+    assert places(stage) == {}

@@ -22,7 +22,7 @@ from timingwheel.stores.postgres.rows import DAY_NS, PAST_COLUMNS
 from timingwheel.stores.postgres.writing import CONFLICTS
 
 STEP_ROWS: Final = 2_000
-STEP_JOBS: Final = 200
+STEP_JOBS: Final = 50
 """Jobs whose last runs one step looks after: a hundred each, by the default."""
 DROP_TRIES: Final = 3
 """How often one walk tries to drop a day; then the next may."""

@@ -18,7 +18,8 @@ from timingwheel.stores.postgres.retention import Purge
 
 EVERY_NS: Final = 3_600_000_000_000
 PURGE_STEPS: Final = 10
-"""That come between two signs of life: about half a second."""
+PURGE_NS: Final = 500_000_000
+"""How many steps, and how long, come between two signs of life; the last may end later."""
 
 
 class Upkeep:
@@ -63,7 +64,7 @@ class Upkeep:
             if purges and self._purge is None:
                 self._purge = self._new_purge()
         for _ in range(PURGE_STEPS):
-            if self._purge is None:
+            if self._purge is None or self._clock.monotonic_ns() - now_ns > PURGE_NS:
                 return
             self._purge.step()
             if self._purge.is_done:
