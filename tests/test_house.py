@@ -43,6 +43,7 @@ SLEEPING_TESTS: dict[str, str] = {}
 TOUCH_FILES = {
     "wal/filesystem.py": "the one place that does",
     "timingwheel/stores/door_socket.py": "a socket has a name among the files",
+    "timingwheel/jobs/zone_rules.py": "reads the version of the system's time zones",
     "timingwheel/cli/settings.py": "reads the user's configuration file",
     "timingwheel/stores/sqlite_files.py": "opens SQLite, which has files of its own",
     "timingwheel/stores/sqlite_connections.py": "hands SQLite's connections on",

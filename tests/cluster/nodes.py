@@ -140,7 +140,7 @@ class Cluster:
 
     def advance(self, seconds: float, *, without: Sequence[ClusterNode] = ()) -> None:
         """Let time pass everywhere, but for nodes that stand still."""
-        self.stage.advance(seconds)
+        self.stage.set_clock(seconds)
         for node in self.nodes:
             if node not in without:
                 node.clock.advance(seconds)
@@ -161,6 +161,11 @@ class Cluster:
                 "AND m.is_node AND m.until_ns > timingwheel_elapsed()"
             )
         )
+
+    def noted_steps_ns(self) -> int:
+        """Return the sum of the steps of the database's clock, as noted."""
+        found: int = self.stage.sql("SELECT steps_ns FROM timingwheel_meta")[0][0]
+        return found
 
     def epochs(self) -> dict[int, int]:
         """Return the epoch of each shard."""

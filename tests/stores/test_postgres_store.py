@@ -7,9 +7,11 @@ import re
 import threading
 from collections.abc import Callable, Iterator, Sequence
 
+import msgspec
 import psycopg
 import pytest
 
+from tests.cluster.nodes import Line
 from tests.postgres import Postgres
 from tests.stores.postgres_stage import SHARDS, PostgresStage
 from tests.stores.stage import (
@@ -20,11 +22,13 @@ from tests.stores.stage import (
     TASK,
     WORKER,
     after,
+    cron,
     draft,
     end_of,
     every,
     misfire,
 )
+from timingwheel.jobs.calendars import NamedCalendar
 from timingwheel.jobs.errors import UnknownRunError
 from timingwheel.jobs.model import (
     Cap,
@@ -36,6 +40,7 @@ from timingwheel.jobs.model import (
     RunReason,
     RunState,
 )
+from timingwheel.jobs.schedule import instant_datetime
 from timingwheel.jobs.store import (
     CancelResult,
     Change,
@@ -44,16 +49,19 @@ from timingwheel.jobs.store import (
     RunQuery,
     Verdict,
 )
+from timingwheel.jobs.zone_rules import zone_rules
 from timingwheel.stores.deciding.decision import Decision
 from timingwheel.stores.postgres import schema
 from timingwheel.stores.postgres.candidates import Candidate
 from timingwheel.stores.postgres.claiming import Claiming
 from timingwheel.stores.postgres.loading import Loading
 from timingwheel.stores.postgres.owner import Item
+from timingwheel.stores.postgres.replanning import Replanning
 from timingwheel.stores.postgres.schema import SchemaError
 from timingwheel.stores.postgres.store import PostgresStore
 from timingwheel.stores.postgres.view import LoadedView, Wanted
 
+replace = msgspec.structs.replace
 TASKS = frozenset({TASK})
 
 
@@ -562,9 +570,10 @@ def test_a_node_forgets_what_is_old_by_itself_a_little_at_a_time(
     jobs = [stage.put(0) for _ in range(3)]
     stage.step()
     stage.advance(8 * DAY / SECOND)
+    stage.store._purged_ns = stage.clock.monotonic_ns()  # it has looked just now
     stage.store.tend()
     assert [stage.store.get(job) is None for job in jobs] == [False] * 3
-    stage.clock.advance(ns=HOUR)
+    stage.advance(HOUR / SECOND)
     stage.store.tend()
     assert [stage.store.get(job) for job in jobs] == [None] * 3
     assert stage.sql("SELECT count(*) FROM timingwheel_past") == [(0,)]
@@ -626,3 +635,83 @@ def test_what_belongs_to_a_job_has_its_shard_in_front_of_the_key() -> None:
 
 def _all_sql() -> str:
     return "\n".join(schema.MIGRATIONS)
+
+
+# -- plans ------------------------------------------------------------------------------------
+
+
+def misplan(stage: PostgresStage, job_id: JobId) -> int:
+    """Plan a job an hour late, as other rules would have it; return the right time."""
+    right_ns = stage.job(job_id).next_ns
+    assert right_ns is not None
+
+    def decide(decision: Decision) -> None:
+        job = decision.job(job_id)
+        assert job is not None
+        decision.save_job(replace(job, next_ns=right_ns + HOUR))
+
+    wanted = Wanted()
+    wanted.jobs.add(job_id)
+    stage.store._owner.step(decide, wanted)
+    return right_ns
+
+
+def test_plans_by_other_rules_of_zones_are_made_anew_by_who_takes_the_shards(
+    stage: PostgresStage, other: PostgresStore
+) -> None:
+    jobs = [stage.put(cron("0 9 * * *", tz="Europe/Berlin")) for _ in range(300)]
+    rights = [misplan(stage, job) for job in jobs]
+    stage.sql("UPDATE timingwheel_shard SET zone_rules = 'older'")
+    stage.let_die(stage.store)
+    other.recover()
+    assert [stage.job(job).next_ns for job in jobs] == rights
+    rules = stage.sql("SELECT DISTINCT zone_rules FROM timingwheel_shard")
+    assert rules == [(zone_rules(),)]
+
+
+def test_plans_by_the_same_rules_are_not_looked_at(
+    stage: PostgresStage, other: PostgresStore
+) -> None:
+    job = stage.put(cron("0 9 * * *", tz="Europe/Berlin"))
+    right_ns = misplan(stage, job)
+    stage.let_die(stage.store)
+    other.recover()
+    assert stage.job(job).next_ns == right_ns + HOUR
+
+
+def test_who_has_lost_a_shard_plans_nothing_of_it_anew(
+    stage: PostgresStage, other: PostgresStore
+) -> None:
+    job = stage.put(cron("0 9 * * *", tz="Europe/Berlin"))
+    right_ns = misplan(stage, job)
+    replanning = Replanning(stage.store._owner, "newer")
+    former = stage.store._members.leases
+    replanning.add((lease, "older") for lease in former.values())
+    stage.let_die(stage.store)
+    other.recover()
+    assert not replanning.step(former)
+    assert stage.job(job).next_ns == right_ns + HOUR
+    rules = stage.sql("SELECT DISTINCT zone_rules FROM timingwheel_shard")
+    assert rules == [(zone_rules(),)]
+
+
+def test_a_job_that_is_put_by_a_calendar_that_is_set_just_then_is_planned_by_the_new_one(
+    stage: PostgresStage, other: PostgresStore
+) -> None:
+    """Whoever sets the calendar cannot find the job yet, nor the job the calendar."""
+    stage.store.set_calendar("c", NamedCalendar())
+    free = cron("0 9 * * *", calendar="c")
+    day = instant_datetime(stage.job(stage.put(free)).next_ns or 0).date()
+    set_once = [NamedCalendar(dates=(day,))]
+
+    def set_it(sql: str) -> None:
+        if "new_job" in sql and set_once:
+            other.set_calendar("c", set_once.pop())
+
+    stage.store._connections.__class__ = Line
+    stage.store._connections.before = set_it  # type: ignore[attr-defined]
+    job = stage.put(free)
+    assert not set_once
+    next_ns = stage.job(job).next_ns
+    assert next_ns is not None
+    assert instant_datetime(next_ns).date() > day

@@ -27,6 +27,7 @@ from timingwheel.errors import ArgumentError, EngineClosedError, TimingWheelErro
 from timingwheel.jobs.errors import UnknownJobError
 from timingwheel.jobs.model import Draft, Job, JobId, JobState, Run
 from timingwheel.jobs.store import Request, Ticket
+from timingwheel.stores.deciding.changing import by_zones, waits_for_wall_time
 from timingwheel.stores.deciding.decision import Decision
 from timingwheel.stores.deciding.firing import Unserved
 from timingwheel.stores.entries import JobEntry, LostPlain, ResumeDue, RunEntry
@@ -45,8 +46,6 @@ from timingwheel.stores.state import StoreState
 from timingwheel.stores.state_view import StateView
 from timingwheel.stores.telling import Telling
 from wal.log import Log
-
-replace = msgspec.structs.replace
 
 MISSED_STEP_NS: Final = 1_000_000_000
 """A wall clock set ahead by less misses nothing: what it passed over is merely late."""
@@ -249,24 +248,13 @@ class StoreOwner:
     def _replan(self) -> None:
         """Plan the next occurrences anew: zones may have new rules since."""
         for entry in self.state.jobs.values():
-            job = entry.job
-            if (
-                job.state is JobState.ACTIVE
-                and job.trigger.is_recurring
-                and not job.trigger.is_elapsed
-                and job.next_ns is not None
-            ):
-                self._replan_job(entry, max(job.since_ns - 1, job.reached_ns or 0))
-
-    def _replan_job(self, entry: JobEntry, after_ns: int) -> None:
-        firing = self.view.schedule(entry.job).next_ns(after_ns)
-        job = entry.job
-        next_ns = None if firing is None else firing.utc_ns
-        if firing is None or next_ns == job.next_ns:
-            return
-        # Not logged: it follows from what is, at this opening and at each later one.
-        entry.job = replace(job, next_ns=next_ns, next_mark=firing.mark)
-        self.state.place_job(entry)
+            if not waits_for_wall_time(entry.job):
+                continue
+            planned = by_zones(entry.job, self.view.schedule(entry.job))
+            if planned is not entry.job:
+                # Not logged: it follows from what is, at this opening and at each later.
+                entry.job = planned
+                self.state.place_job(entry)
 
     # -- groups -------------------------------------------------------------------------
 

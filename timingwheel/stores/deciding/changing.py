@@ -20,7 +20,7 @@ from timingwheel.jobs.model import (
     SkipReason,
 )
 from timingwheel.jobs.planning import Plan, plan_due
-from timingwheel.jobs.schedule import Firing
+from timingwheel.jobs.schedule import Firing, Schedule
 from timingwheel.jobs.store import (
     CancelResult,
     CatchUp,
@@ -331,6 +331,38 @@ def _scale_ns(decision: Decision, job: Job) -> int:
     """Return the present on the scale of a job's trigger."""
     now = decision.now
     return now.elapsed_ns if job.trigger.is_elapsed else now.wall_ns
+
+
+def by_zones(job: Job, schedule: Schedule) -> Job:
+    """Return a job with its next occurrence as the rules of zones have it now.
+
+    Args:
+        job: it `waits_for_wall_time`.
+        schedule: its own.
+    """
+    firing = schedule.next_ns(max(job.since_ns - 1, job.reached_ns or 0))
+    if firing is None or firing.utc_ns == job.next_ns:
+        return job
+    return replace(job, next_ns=firing.utc_ns, next_mark=firing.mark)
+
+
+def waits_for_wall_time(job: Job) -> bool:
+    """Return whether zones say when the next occurrence of a job is."""
+    return (
+        job.state is JobState.ACTIVE
+        and job.trigger.is_recurring
+        and not job.trigger.is_elapsed
+        and job.next_ns is not None
+    )
+
+
+def replan_by_zones(decision: Decision, job: Job) -> None:
+    """Plan the next occurrence anew: zones may have new rules since."""
+    if not waits_for_wall_time(job):
+        return
+    planned = by_zones(job, decision.view.schedule(job))
+    if planned is not job:
+        decision.save_job(planned)
 
 
 def replan(decision: Decision, job: Job) -> None:

@@ -18,10 +18,13 @@ clock AS MATERIALIZED (
     SELECT base, now_ns FROM (VALUES
         ({int(Base.ELAPSED)}, timingwheel_elapsed()),
         ({int(Base.WALL)}, timingwheel_now())
-    ) AS c(base, now_ns)
+    ) AS c(base, now_ns) WHERE timingwheel_elapsed() <= %s
 )
 """
-"""The shards that are still this node's, and the present: shards, epochs, its number."""
+"""The shards that are still this node's, and the present.
+
+Values: shards, epochs, its number, and an elapsed time after which nothing is due since the
+clock must have been set (steps.py)."""
 
 MADE_READY: Final = f"""
 locked AS MATERIALIZED (
@@ -54,7 +57,7 @@ due AS MATERIALIZED (
 {MADE_READY}"""
 """Makes ready the runs whose time has come, of shards that are still this node's.
 
-Values: shards, epochs, the node's number, how many a shard, how many."""
+Values: those of OWN_AND_CLOCK, how many a shard, how many."""
 
 DUE_JOBS: Final = f"""
 SELECT d.id FROM unnest(%s::bigint[]) AS own(shard), (VALUES

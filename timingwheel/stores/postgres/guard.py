@@ -36,6 +36,13 @@ JOIN timingwheel_run r ON r.shard = g.shard AND r.job_id = g.id
 ORDER BY r.shard, r.job_id, r.nominal_ns, r.n FOR UPDATE OF r
 """
 _PAST: Final = _RUNS.replace("timingwheel_run", "timingwheel_past")
+# Whoever sets a calendar plans those jobs anew that he finds then: none may come later by
+# the former one.
+_CALENDARS: Final = """
+SELECT c.name FROM unnest(%s::text[], %s::bigint[]) AS g(name, version)
+JOIN timingwheel_calendar c ON c.name = g.name AND c.version = g.version
+ORDER BY c.name FOR SHARE OF c
+"""
 
 
 class Part(NamedTuple):
@@ -111,6 +118,7 @@ class Guard:
         self.past: dict[tuple[JobId, RunKey], int] = {
             key: row.version for key, row in view.dead.items() if row is not None
         }
+        self.calendars = view.used_calendars
         self._shards = shards
 
     def parts(self) -> list[Part]:
@@ -121,6 +129,10 @@ class Guard:
             epochs = Ints(lease.epoch for lease in self.leases)
             values: list[object] = [shards, epochs, self.inc]
             parts.append(Part("guard_shard", "shard", _SHARDS, values, len(shards)))
+        if self.calendars:
+            names = sorted(self.calendars)
+            values = [Texts(names), Ints(self.calendars[name] for name in names)]
+            parts.append(Part("guard_calendar", "name", _CALENDARS, values, len(names)))
         if self.jobs:
             ids = list(self.jobs)
             values = [self._shards_of(ids), Texts(ids), Ints(self.jobs.values())]

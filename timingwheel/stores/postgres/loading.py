@@ -27,7 +27,13 @@ from timingwheel.stores.postgres.rows import (
     shard_of,
     unframed,
 )
-from timingwheel.stores.postgres.view import DeadRow, JobRow, LoadedView, Wanted
+from timingwheel.stores.postgres.view import (
+    CalendarRow,
+    DeadRow,
+    JobRow,
+    LoadedView,
+    Wanted,
+)
 
 PRESENT: Final = "SELECT timingwheel_now(), steps_ns, calendars FROM timingwheel_meta"
 _IDS: Final = "unnest(%s::bigint[], %s::text[]) AS k(shard, id)"
@@ -66,7 +72,7 @@ FROM unnest(%s::bigint[], %s::text[], %s::bigint[], %s::bigint[])
 JOIN timingwheel_past r ON r.shard = k.shard AND r.job_id = k.id
     AND r.nominal_ns = k.nominal_ns AND r.n = k.n
 """
-_CALENDARS: Final = "SELECT name, body FROM timingwheel_calendar"
+_CALENDARS: Final = "SELECT name, version, body FROM timingwheel_calendar"
 _decode_calendar: Final = msgspec.msgpack.Decoder(NamedCalendar).decode
 
 
@@ -86,7 +92,7 @@ class Loading:
         self._shards = shards
         self._known = known
         self._lock = threading.Lock()
-        self._calendars: dict[str, NamedCalendar] = {}
+        self._calendars: dict[str, CalendarRow] = {}
         self._calendars_version = -1
 
     def now(self) -> Now:
@@ -97,7 +103,7 @@ class Loading:
         """Return the present, with what is wanted."""
         statements = [(PRESENT, ()), *self._statements(wanted)]
         [present], *found = self._connections.all(statements)
-        calendars = self.calendars(present[2])
+        calendars = self.calendar_rows(present[2])
         view = LoadedView(self._now(present), present[1], calendars)
         self._take_in(view, wanted, found)
         return view
@@ -114,15 +120,23 @@ class Loading:
         Args:
             version: how often they were changed; None: ask.
         """
-        if self._known is not None:
-            return self._known.calendars(version)
         if version is None:
             version = self._connections.rows(PRESENT)[0][2]
+        rows = self.calendar_rows(version)
+        return {name: row.calendar for name, row in rows.items()}
+
+    def calendar_rows(self, version: int) -> dict[str, CalendarRow]:
+        """Return the rows of all calendars, read anew if `version` is not the known one."""
+        if self._known is not None:
+            return self._known.calendar_rows(version)
         with self._lock:
             if self._calendars_version == version:
                 return self._calendars
         rows = self._connections.rows(_CALENDARS)
-        calendars = {name: _decode_calendar(body) for name, body in rows}
+        calendars = {
+            name: CalendarRow(_decode_calendar(body), row_version)
+            for name, row_version, body in rows
+        }
         with self._lock:
             self._calendars, self._calendars_version = calendars, version
         return calendars

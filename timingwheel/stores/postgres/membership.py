@@ -22,6 +22,7 @@ from timingwheel.jobs.model import run_id
 from timingwheel.jobs.store import Request, TakenOn
 from timingwheel.stores.postgres.connections import Bools, Connections, Ints, Texts
 from timingwheel.stores.postgres.guard import Lease
+from timingwheel.stores.postgres.steps import ANY, Steps
 from timingwheel.stores.postgres.trust import Trust
 
 SETTLED_BEATS: Final = 2
@@ -31,25 +32,37 @@ RELEASE_PART: Final = 16
 
 _JOIN: Final = """
 WITH former AS (DELETE FROM timingwheel_member WHERE inc = ANY(%s))
-INSERT INTO timingwheel_member (inc, name, is_node, is_far, ttl_ns, until_ns, beats)
+INSERT INTO timingwheel_member
+    (inc, name, is_node, is_far, ttl_ns, until_ns, beats, step_ns)
 SELECT nextval('timingwheel_inc'), u.name, u.is_node, false, %s,
-    timingwheel_elapsed() + %s, 0
+    timingwheel_elapsed() + %s, 0, %s
 FROM unnest(%s::text[], %s::boolean[]) AS u(name, is_node)
 RETURNING name, inc
 """
 _JOIN_FAR: Final = """
 INSERT INTO timingwheel_member AS m
-    (inc, name, is_node, is_far, ttl_ns, until_ns, beats)
-VALUES (nextval('timingwheel_inc'), %s, false, true, %s, timingwheel_elapsed() + %s, 0)
+    (inc, name, is_node, is_far, ttl_ns, until_ns, beats, step_ns)
+VALUES (
+    nextval('timingwheel_inc'), %s, false, true, %s, timingwheel_elapsed() + %s, 0, 0
+)
 ON CONFLICT (name) WHERE is_far DO UPDATE SET
     inc = CASE WHEN m.until_ns > timingwheel_elapsed() THEN m.inc ELSE excluded.inc END,
     ttl_ns = excluded.ttl_ns, until_ns = excluded.until_ns
 RETURNING inc
 """
+# Nobody is judged by a clock that reads otherwise than it should: see steps.py.
 _BEAT: Final = """
-UPDATE timingwheel_member SET until_ns = timingwheel_elapsed() + ttl_ns, beats = beats + 1
-WHERE inc = ANY(%s) AND until_ns > timingwheel_elapsed()
-RETURNING inc
+WITH clock AS MATERIALIZED (
+    SELECT timingwheel_elapsed() AS elapsed_ns, steps_ns FROM timingwheel_meta
+),
+beaten AS (
+    UPDATE timingwheel_member m
+    SET until_ns = c.elapsed_ns + m.ttl_ns + %s, beats = m.beats + 1, step_ns = %s
+    FROM clock c WHERE c.elapsed_ns BETWEEN %s AND %s
+    AND inc = ANY(%s) AND until_ns > timingwheel_elapsed()
+    RETURNING m.inc
+)
+SELECT elapsed_ns, steps_ns, (SELECT count(*) FROM beaten) FROM clock
 """
 _FIND: Final = """
 SELECT inc FROM timingwheel_member
@@ -78,7 +91,7 @@ WITH free AS (
 UPDATE timingwheel_shard s SET owner_inc = taker.inc, epoch = s.epoch + 1
 FROM free, timingwheel_member taker
 WHERE s.shard = free.shard AND taker.inc = %s AND taker.until_ns > timingwheel_elapsed()
-RETURNING s.shard, s.epoch, free.was_released
+RETURNING s.shard, s.epoch, free.was_released, s.zone_rules
 """
 _RELEASE: Final = """
 UPDATE timingwheel_shard SET owner_inc = NULL, epoch = epoch + 1
@@ -95,13 +108,15 @@ class Taken(NamedTuple):
     """A shard that is new here.
 
     Attributes:
-        shard: which.
+        lease: the right to fire it.
         is_handed_over: a node let it go while others lived: somebody could dispatch all
             the time.
+        zone_rules: under which its jobs were planned, as far as is known.
     """
 
-    shard: int
+    lease: Lease
     is_handed_over: bool
+    zone_rules: str | None
 
 
 class Membership:
@@ -114,14 +129,18 @@ class Membership:
     Args:
         connections: to the database.
         trust: how long this process may act.
+        steps: what it knows of the database's clock.
         ttl_ns: how long the node and its own workers live after a beat.
     """
 
-    def __init__(self, connections: Connections, trust: Trust, *, ttl_ns: int) -> None:
+    def __init__(
+        self, connections: Connections, trust: Trust, steps: Steps, *, ttl_ns: int
+    ) -> None:
         self.inc = 0
         self.leases: dict[int, Lease] = {}
         self._connections = connections
         self._trust = trust
+        self._steps = steps
         self._ttl_ns = ttl_ns
         self._lock = threading.Lock()
         self._own: dict[str, int] = {}
@@ -159,7 +178,9 @@ class Membership:
     ) -> dict[str, int]:
         sent_ns = self._trust.now_ns()
         are_nodes = Bools(name == self._node for name in names)
-        values = [Ints(former or []), *[self._ttl_ns] * 2, Texts(names), are_nodes]
+        step_ns = self._steps.step_ns
+        times = [self._ttl_ns, self._ttl_ns + max(-step_ns, 0), step_ns]
+        values = [Ints(former or []), *times, Texts(names), are_nodes]
         found: dict[str, int] = dict(self._connections.rows(_JOIN, values))
         # Before anybody can act under these numbers: see Trust.kept.
         self._trust.begin(sent_ns, found.values())
@@ -205,7 +226,7 @@ class Membership:
             inc = self.inc_of(worker)
         except UnknownWorkerError:
             return False
-        if self._connections.rows(_BEAT, [Ints([inc])]):
+        if self._connections.rows(_BEAT, [0, 0, *ANY, Ints([inc])])[0][2]:
             return True
         self.forget(worker)
         return False
@@ -233,10 +254,8 @@ class Membership:
         own = self._mine()
         if not own:
             return True
-        sent_ns = self._trust.now_ns()
         if self._trust.holds():
-            alive = self._connections.rows(_BEAT, [Ints(own.values())])
-            if len(alive) == len(own) and self._trust.renew(sent_ns):
+            if self._beat_all(Ints(own.values())):
                 return True
             self._trust.lose()
         self.leases = {}
@@ -248,6 +267,23 @@ class Membership:
         with self._lock:
             self._own.update(incs)
         return False
+
+    def _beat_all(self, own: Ints) -> bool:
+        """Renew these leases, and look at the database's clock; False: they were lost."""
+        sent_ns = self._trust.now_ns()
+        bounds = self._steps.bounds_ns(sent_ns)
+        found = self._connections.rows(_BEAT, [0, 0, *bounds, own])[0]
+        step_ns = self._steps.note(sent_ns, self._trust.now_ns(), found[0])
+        is_settled = step_ns != 0 and self._steps.settle(found[1], own)
+        if step_ns or not bounds[0] <= found[0] <= bounds[1]:
+            sent_ns = self._trust.now_ns()
+            step_ns = 0 if is_settled else step_ns
+            # A lease lasts as long if a step back is noted soon: none is cut short by it.
+            values = [max(-step_ns, 0), step_ns, *ANY, own]
+            found = self._connections.rows(_BEAT, values)[0]
+            if is_settled:
+                self._steps.note(sent_ns, self._trust.now_ns(), found[0])
+        return bool(found[2] == len(own)) and self._trust.renew(sent_ns)
 
     def _mine(self) -> dict[str, int]:
         with self._lock:
@@ -293,12 +329,13 @@ class Membership:
 
     def _take(self, count: int, *, others: bool) -> list[Taken]:
         taken = self._connections.rows(_TAKE, [count, self.inc])
-        new = {shard: Lease(shard, epoch) for shard, epoch, _ in taken}
+        new = {row[0]: Lease(row[0], row[1]) for row in taken}
         self.leases = {**self.leases, **new}
         somebody_lived = others or not self._is_fresh
         self._is_fresh = False
         return [
-            Taken(shard, released and somebody_lived) for shard, _, released in taken
+            Taken(new[shard], released and somebody_lived, rules)
+            for shard, _, released, rules in taken
         ]
 
     def lose(self, shards: set[int]) -> None:

@@ -29,8 +29,8 @@ SELECT DISTINCT queue FROM timingwheel_run WHERE state IN ('ready', 'running')
 """
 _SET_CALENDAR: Final = """
 WITH counted AS (UPDATE timingwheel_meta SET calendars = calendars + 1)
-INSERT INTO timingwheel_calendar (name, body) VALUES (%s, %s)
-ON CONFLICT (name) DO UPDATE SET body = excluded.body
+INSERT INTO timingwheel_calendar AS c (name, version, body) VALUES (%s, 1, %s)
+ON CONFLICT (name) DO UPDATE SET version = c.version + 1, body = excluded.body
 """
 _USERS: Final = """
 SELECT id FROM timingwheel_job WHERE live AND recurring AND calendar = %s
@@ -79,7 +79,11 @@ class Queues:
         return dict(self._owner.loading.calendars())
 
     def set_calendar(self, name: str, calendar: NamedCalendar) -> None:
-        """Replace a calendar; the jobs that use it are planned anew from now."""
+        """Replace a calendar; the jobs that use it are planned anew from now.
+
+        Who plans by the former one meanwhile has locked its row and is found here, or
+        finds it changed and plans again.
+        """
         self._connections.rows(_SET_CALENDAR, [searched(name), encode(calendar)])
         users = [
             JobId(row[0]) for row in self._connections.rows(_USERS, [searched(name)])

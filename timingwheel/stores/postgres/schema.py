@@ -40,9 +40,7 @@ _META: Final = "SELECT version FROM timingwheel_meta FOR UPDATE"
 _FIRST_META: Final = (
     "INSERT INTO timingwheel_meta (id, version, store, shards) VALUES (1, 1, %s, %s)"
 )
-_FIRST_SHARDS: Final = (
-    "INSERT INTO timingwheel_shard SELECT s, NULL, 0 FROM generate_series(0, %s) s"
-)
+_FIRST_SHARDS: Final = "INSERT INTO timingwheel_shard SELECT s, NULL, 0, NULL FROM generate_series(0, %s) s"
 
 _SCHEMA_1: Final = """
 CREATE TABLE timingwheel_meta (
@@ -196,7 +194,8 @@ CREATE TABLE timingwheel_name (
 CREATE TABLE timingwheel_shard (
     shard int PRIMARY KEY,
     owner_inc bigint,
-    epoch bigint NOT NULL
+    epoch bigint NOT NULL,
+    zone_rules text
 );
 CREATE TABLE timingwheel_member (
     inc bigint PRIMARY KEY,
@@ -206,6 +205,7 @@ CREATE TABLE timingwheel_member (
     ttl_ns bigint NOT NULL,
     until_ns bigint NOT NULL,
     beats bigint NOT NULL,
+    step_ns bigint NOT NULL,
     places bigint NOT NULL DEFAULT 0
 );
 CREATE UNIQUE INDEX timingwheel_member_far ON timingwheel_member (name) WHERE is_far;
@@ -222,6 +222,7 @@ CREATE TABLE timingwheel_cap (
 );
 CREATE TABLE timingwheel_calendar (
     name text COLLATE "C" PRIMARY KEY,
+    version bigint NOT NULL,
     body bytea NOT NULL
 );
 """

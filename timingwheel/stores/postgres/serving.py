@@ -18,7 +18,8 @@ import msgspec
 from timingwheel.engine.timeline import Now
 from timingwheel.errors import TimingWheelError
 from timingwheel.jobs.model import JobId, Outcome, Queue, RunId, run_id
-from timingwheel.jobs.store import CatchUp, Claim, Finish, Request, Verdict
+from timingwheel.jobs.store import CatchUp, Finish, Request, Verdict
+from timingwheel.jobs.zone_rules import zone_rules
 from timingwheel.stores.deciding import changing
 from timingwheel.stores.deciding.decision import Decision
 from timingwheel.stores.deciding.firing import (
@@ -44,6 +45,8 @@ from timingwheel.stores.postgres.membership import Membership
 from timingwheel.stores.postgres.owner import Item, PostgresOwner
 from timingwheel.stores.postgres.putting import put
 from timingwheel.stores.postgres.queues import decode_queue
+from timingwheel.stores.postgres.replanning import Replanning
+from timingwheel.stores.postgres.steps import Steps
 from timingwheel.stores.postgres.trust import Trust
 from timingwheel.stores.postgres.view import Wanted
 from timingwheel.stores.postgres.writing import CONFLICTS
@@ -52,6 +55,8 @@ replace = msgspec.structs.replace
 
 MISSED_STEP_NS: Final = 1_000_000_000
 """A wall clock set ahead by less misses nothing: what it passed over is merely late."""
+REPLAN_STEPS: Final = 20
+"""Of replanning, that come between two signs of life."""
 _LOST: Final = "its worker is gone: it died, or its lease ran out"
 
 _QUEUES: Final = "SELECT name, version, body FROM timingwheel_queue"
@@ -59,10 +64,11 @@ _UNPAUSE: Final = """
 UPDATE timingwheel_queue SET version = version + 1, body = %s
 WHERE name = %s AND version = %s
 """
-_HELD_BY: Final = """
+HELD_BY: Final = """
 SELECT r.job_id, r.nominal_ns, r.n, r.token FROM timingwheel_run r
 WHERE r.state = 'running' AND r.inc = %s
 """
+"""Attempts of a worker: its number."""
 
 
 class Lost(NamedTuple):
@@ -80,6 +86,7 @@ class Serving:
         owner: this process's part of it.
         members: who lives.
         trust: how long this process may act.
+        steps: what it knows of the database's clock.
         limits: how much is made ready.
     """
 
@@ -88,17 +95,19 @@ class Serving:
         owner: PostgresOwner,
         members: Membership,
         trust: Trust,
+        steps: Steps,
         limits: FireLimits,
     ) -> None:
         self._owner = owner
         self._members = members
         self._trust = trust
+        self._steps = steps
         self._limits = limits
         self._unserved: dict[int, Unserved] = {}
         self._ahead_ns: int | None = None
         self._told: set[int] = set()
         self._tending = threading.RLock()
-        self._is_unheard = False
+        self._replanning = Replanning(owner, zone_rules())
 
     # -- life ---------------------------------------------------------------------------
 
@@ -127,11 +136,15 @@ class Serving:
             now = self._owner.loading.now()
             missed = Unserved(now.wall_ns, now.elapsed_ns)
             new = {
-                shard: Unserved(0, 0) if is_handed_over else missed
-                for shard, is_handed_over in taken
+                one.lease.shard: Unserved(0, 0) if one.is_handed_over else missed
+                for one in taken
             }
             self._unserved = {**self._unserved, **new}
+            self._replanning.add((one.lease, one.zone_rules) for one in taken)
             self._owner.wake()
+        for _ in range(REPLAN_STEPS):
+            if not self._replanning.step(self._members.leases):
+                break
 
     def hand_over(self) -> None:
         """Fire nothing more, and let others."""
@@ -143,7 +156,7 @@ class Serving:
         """Forget a worker; what it still has is lost."""
         inc = self._members.leave(worker)
         if inc is not None:
-            rows = self._owner.connections.rows(_HELD_BY, [inc])
+            rows = self._owner.connections.rows(HELD_BY, [inc])
             self._lose([Lost(row[0], (row[1], row[2]), row[3]) for row in rows])
 
     def _orphans(self) -> list[Lost]:
@@ -186,11 +199,13 @@ class Serving:
         shards = Ints(leases)
         epochs = Ints(lease.epoch for lease in leases.values())
         incs = Ints(self._members.incs())
+        before_ns = self._steps.bounds_ns(self._trust.now_ns())[1]
+        own = [shards, epochs, self._members.inc, before_ns]
         allowed = self._limits.allowed(limit)
         try:
             found = self._owner.connections.all(
                 [
-                    self._limits.statement([shards, epochs, self._members.inc]),
+                    self._limits.statement(own),
                     (DUE_JOBS, [shards, allowed, allowed]),
                     (LATE_RUNS, [shards, limit]),
                     (ORPHANS, [shards, limit]),
@@ -205,6 +220,8 @@ class Serving:
         ready, jobs, late, orphans, asked, queues, [present] = found
         self._limits.fired(len(ready), len(jobs))
         now = Now(0, present[0] - present[1], present[0])
+        if not self._steps.is_expected(now.elapsed_ns, before_ns):
+            return len(ready)
         with self._tending:
             self._note_step(now)
         self._note_asked(asked)
@@ -284,31 +301,6 @@ class Serving:
                 return False
             self._owner.claimed[token] = True
             return True
-
-    def note_unheard(self, claims: Sequence[Claim]) -> None:
-        """A claim may have come true, and nobody heard what it has got.
-
-        Args:
-            claims: parts of it that were heard of, and go to nobody either.
-        """
-        for claim in claims:
-            self._owner.claimed.pop(claim.token, None)
-        self._is_unheard = True
-
-    def return_unheard(self, inc: int) -> None:
-        """Give back what a worker of this process has been given and nobody heard of.
-
-        Nothing of it has begun. While its number lives nobody else would find it.
-        """
-        if not self._is_unheard:
-            return
-        rows = self._owner.connections.rows(_HELD_BY, [inc])
-        self.give_back(
-            (run_id(*row[:3]), row[3])
-            for row in rows
-            if row[3] not in self._owner.claimed
-        )
-        self._is_unheard = False
 
     def give_back(self, claims: Iterable[tuple[RunId, int]]) -> None:
         """Return runs that were claimed and never begun."""

@@ -82,8 +82,10 @@ from timingwheel.stores.postgres.putting import put, wanted_by
 from timingwheel.stores.postgres.queues import Queues
 from timingwheel.stores.postgres.schema import SHARDS, migrate
 from timingwheel.stores.postgres.serving import Serving
+from timingwheel.stores.postgres.steps import Steps
 from timingwheel.stores.postgres.tending import Tending, Watching
 from timingwheel.stores.postgres.trust import LossListener, Trust
+from timingwheel.stores.postgres.unheard import Unheard
 from timingwheel.stores.postgres.upkeep import Upkeep
 from timingwheel.stores.postgres.view import LoadedView, Wanted
 from timingwheel.stores.postgres.within import PutWithin
@@ -138,7 +140,8 @@ class PostgresStore:
         )
         self._within = PutWithin(self._owner, store)
         self._trust = Trust(clock, ttl_ns, self._owner.claimed)
-        self._members = Membership(connections, self._trust, ttl_ns=ttl_ns)
+        self._steps = Steps(connections)
+        self._members = Membership(connections, self._trust, self._steps, ttl_ns=ttl_ns)
         self._limits = FireLimits(
             connections,
             self._members,
@@ -147,7 +150,10 @@ class PostgresStore:
             fires_per_second=fires_per_second,
             window_min=window_min,
         )
-        self._serving = Serving(self._owner, self._members, self._trust, self._limits)
+        self._serving = Serving(
+            self._owner, self._members, self._trust, self._steps, self._limits
+        )
+        self._unheard = Unheard(self._owner, self._serving)
         self._listing = Listing(connections, shards)
         self._queues = Queues(self._owner)
         self._expecting = Expecting(connections, shards)
@@ -603,7 +609,10 @@ class PostgresStore:
         """Make ready what is due; see JobStore."""
         with self._owner.changed:
             self._owner.news = False
-        return self._serving.fire(limit), DURABLE
+        fired = self._serving.fire(limit)
+        if self._steps.is_suspect:
+            self._tending.hurry()
+        return fired, DURABLE
 
     def claim(
         self,
@@ -639,13 +648,13 @@ class PostgresStore:
                 self._members.forget(worker)
                 raise
             return claiming.claims, DURABLE
-        self._serving.return_unheard(claiming.inc)
+        self._unheard.give_back(claiming.inc)
         try:
             claiming.run()
         except UnknownWorkerError:
-            self._trust.lose()
+            self._tending.hurry()  # it judges, and begins anew
         except DatabaseAwayError:
-            self._serving.note_unheard(claiming.claims)
+            self._unheard.note(claiming.claims)
             raise
         return self._trust.kept(claiming.inc, claiming.claims), DURABLE
 

@@ -7,7 +7,7 @@ does not matter that it was read piece by piece.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from collections.abc import Set as AbstractSet
 from typing import Final, NamedTuple
 
@@ -64,6 +64,41 @@ class JobRow(NamedTuple):
     live: bool
 
 
+class CalendarRow(NamedTuple):
+    """A named calendar.
+
+    Attributes:
+        calendar: as it is.
+        version: of the row.
+    """
+
+    calendar: NamedCalendar
+    version: int
+
+
+class _Calendars(Mapping[str, NamedCalendar]):
+    """All calendars; notes which of them are looked at.
+
+    Attributes:
+        used: versions of those, by name.
+    """
+
+    def __init__(self, rows: Mapping[str, CalendarRow]) -> None:
+        self.used: dict[str, int] = {}
+        self._rows = rows
+
+    def __getitem__(self, name: str) -> NamedCalendar:
+        row = self._rows[name]
+        self.used[name] = row.version
+        return row.calendar
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._rows)
+
+    def __len__(self) -> int:
+        return len(self._rows)
+
+
 class DeadRow(NamedTuple):
     """A run that rests.
 
@@ -95,7 +130,7 @@ class LoadedView:
     """
 
     def __init__(
-        self, now: Now, steps_ns: int, calendars: Mapping[str, NamedCalendar]
+        self, now: Now, steps_ns: int, calendars: Mapping[str, CalendarRow]
     ) -> None:
         self.now = now
         self.wanted = Wanted()
@@ -107,12 +142,17 @@ class LoadedView:
         self.highest: dict[tuple[JobId, int], int] = {}
         self.dead: dict[tuple[JobId, RunKey], DeadRow | None] = {}
         self._steps_ns = steps_ns
-        self._calendars = calendars
+        self._calendars = _Calendars(calendars)
 
     @property
     def calendars(self) -> Mapping[str, NamedCalendar]:
         """All named calendars."""
         return self._calendars
+
+    @property
+    def used_calendars(self) -> Mapping[str, int]:
+        """Versions of the calendars that decisions have looked at."""
+        return self._calendars.used
 
     @property
     def steps_ns(self) -> int:

@@ -107,7 +107,7 @@ due AS MATERIALIZED (
 {MADE_READY}"""
 """As READY, by rank, and of each lane what there is room for.
 
-Values: shards, epochs, the node's number, queues, tasks, bases, leads, rooms, ranks of
+Values: those of OWN_AND_CLOCK, queues, tasks, bases, leads, rooms, ranks of
 the last in each window, how many of a lane and shard, how many."""
 
 
@@ -170,7 +170,7 @@ class Window:
         """Return the statement that makes ready what is due and fits.
 
         Args:
-            own: shards, epochs, the node's number.
+            own: values of OWN_AND_CLOCK.
             limit: how many at most; 1 and more.
 
         Cost: nothing, unless the last one has found something: then one message, or two.
