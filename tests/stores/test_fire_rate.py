@@ -165,7 +165,8 @@ def test_a_database_that_is_slow_for_other_reasons_does_not_lower_the_rate() -> 
     herd.fire()
     high = herd.period(QUICK_NS)
     for _ in range(4):  # little is fired
-        herd.rate.note(SLOW_NS)
+        for _ in range(5):
+            herd.rate.note(SLOW_NS)
         herd.clock.advance(PERIOD_NS / 1e9)
         herd.rate.take(LIMIT, 1.0)
         herd.rate.used(10, is_held_up=False)

@@ -76,12 +76,12 @@ class Loads:
         self._step_ns = step_ns
         self._nominal, self._due = [0] * steps, [0] * steps
 
-    def add(self, nominal_ns: int, due_ns: int) -> None:
-        """Count one start; one that lies outside does not count."""
+    def add(self, nominal_ns: int, due_ns: int, count: int = 1) -> None:
+        """Count starts of one moment, or of one step; what lies outside does not count."""
         for counts, at_ns in ((self._nominal, nominal_ns), (self._due, due_ns)):
             place = (at_ns - self._start_ns) // self._step_ns
             if 0 <= place < len(counts):
-                counts[place] += 1
+                counts[place] += count
 
     def add_job(
         self, job: Job, calendars: Mapping[str, NamedCalendar], steps_ns: int
