@@ -5,14 +5,17 @@ Each shard has one owner that lives, each ownership another epoch, and all jobs 
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import random
 import threading
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
 from tests.cluster.bed import Bed, Node
 from tests.cluster.conftest import Keep
+from timingwheel.stores.postgres.store import PostgresStore
 
 EVERY_SECONDS = 0.5
 
@@ -65,3 +68,24 @@ def _let_go(bed: Bed, node: Node, how: str) -> int:
         return 0
     node.end()
     return bed.in_flight(node.name)
+
+
+def test_nodes_that_start_at_one_moment_take_nothing_from_each_other(bed: Bed) -> None:
+    """A take may have begun before another's node was there to be seen."""
+    nodes = 6
+    with contextlib.ExitStack() as ends:
+        stores = [
+            ends.enter_context(contextlib.closing(bed.open())) for _ in range(nodes)
+        ]
+        barrier = threading.Barrier(nodes)
+
+        def come_and_go(store: PostgresStore) -> None:
+            for _ in range(15):
+                barrier.wait()
+                store.recover()
+                barrier.wait()
+                store.hand_over()
+
+        with ThreadPoolExecutor(nodes) as threads:
+            list(threads.map(come_and_go, stores))
+    assert bed.account().faults == {}

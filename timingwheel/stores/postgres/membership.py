@@ -15,12 +15,19 @@ from __future__ import annotations
 
 import threading
 import uuid
+from collections.abc import Collection
 from typing import Final, NamedTuple
 
 from timingwheel.jobs.errors import UnknownWorkerError
 from timingwheel.jobs.model import run_id
 from timingwheel.jobs.store import Request, TakenOn
-from timingwheel.stores.postgres.connections import Bools, Connections, Ints, Texts
+from timingwheel.stores.postgres.connections import (
+    Bools,
+    Connections,
+    Ints,
+    Rows,
+    Texts,
+)
 from timingwheel.stores.postgres.guard import Lease
 from timingwheel.stores.postgres.steps import ANY, Steps
 from timingwheel.stores.postgres.trust import Trust
@@ -80,19 +87,27 @@ DELETE FROM timingwheel_member WHERE until_ns < timingwheel_elapsed() - %s
 """
 PRUNE_AFTER_NS: Final = 3_600_000_000_000
 """A dead member's row is shown so long; nothing needs it."""
+# The epoch is compared anew once a row is locked. That it has no owner who lives is not:
+# of one that came in between, what this statement sees knows nothing.
 _TAKE: Final = """
-WITH free AS (
-    SELECT s.shard, s.owner_inc IS NULL AND s.epoch > 0 AS was_released
+WITH seen AS MATERIALIZED (
+    SELECT s.shard, s.epoch, s.owner_inc IS NULL AND s.epoch > 0 AS was_released
     FROM timingwheel_shard s WHERE NOT EXISTS (
         SELECT 1 FROM timingwheel_member m
         WHERE m.inc = s.owner_inc AND m.until_ns > timingwheel_elapsed()
-    ) ORDER BY s.shard LIMIT %s FOR UPDATE OF s SKIP LOCKED
+    )
+),
+free AS MATERIALIZED (
+    SELECT s.shard, seen.was_released FROM seen JOIN timingwheel_shard s
+    ON s.shard = seen.shard AND s.epoch = seen.epoch
+    ORDER BY s.shard LIMIT %s FOR UPDATE OF s SKIP LOCKED
 )
 UPDATE timingwheel_shard s SET owner_inc = taker.inc, epoch = s.epoch + 1
 FROM free, timingwheel_member taker
 WHERE s.shard = free.shard AND taker.inc = %s AND taker.until_ns > timingwheel_elapsed()
 RETURNING s.shard, s.epoch, free.was_released, s.zone_rules
 """
+_OWN: Final = "SELECT shard, epoch FROM timingwheel_shard WHERE owner_inc = %s"
 _RELEASE: Final = """
 UPDATE timingwheel_shard SET owner_inc = NULL, epoch = epoch + 1
 WHERE owner_inc = %s AND shard = ANY(%s)
@@ -258,7 +273,8 @@ class Membership:
             if self._beat_all(Ints(own.values())):
                 return True
             self._trust.lose()
-        self.leases = {}
+        with self._lock:
+            self.leases = {}
         # One statement, so that a member is never both; what the former ones had is
         # nobody's from here on.
         incs = self._join(list(own), former=list(own.values()))
@@ -317,20 +333,37 @@ class Membership:
         """Take shards that nobody fires, up to a fair share; let go of a few beyond it."""
         if not self.inc:
             return []
-        nodes, settled, shards = self._connections.rows(_SHARE, [SETTLED_BEATS])[0]
+        [(nodes, settled, shards)], own = self._connections.all(
+            [(_SHARE, [SETTLED_BEATS]), (_OWN, [self.inc])]
+        )
+        found = self._believe(own)
         share = -(-shards // max(nodes, 1))
         beyond = len(self.leases) - -(-shards // max(settled, 1))
         if beyond > 0:
             few = min(beyond, max(shards // RELEASE_PART, 1))
             self._release(sorted(self.leases)[-few:])
         elif len(self.leases) < share:
-            return self._take(share - len(self.leases), others=nodes > 1)
-        return []
+            found += self._take(share - len(self.leases), others=nodes > 1)
+        return found
+
+    def _believe(self, own: Rows) -> list[Taken]:
+        """Have this node know what is its own; return what it did not know of.
+
+        The answer to a take may be lost: nobody else would fire what it took, as long as
+        this node lives.
+        """
+        with self._lock:
+            known, self.leases = self.leases, {row[0]: Lease(*row) for row in own}
+            return [
+                Taken(shard, is_handed_over=False)
+                for shard in sorted(self.leases.keys() - known.keys())
+            ]
 
     def _take(self, count: int, *, others: bool) -> list[Taken]:
         taken = self._connections.rows(_TAKE, [count, self.inc])
         new = {row[0]: Lease(row[0], row[1]) for row in taken}
-        self.leases = {**self.leases, **new}
+        with self._lock:
+            self.leases = {**self.leases, **new}
         somebody_lived = others or not self._is_fresh
         self._is_fresh = False
         return [
@@ -338,14 +371,18 @@ class Membership:
             for shard, _, released, rules in taken
         ]
 
-    def lose(self, shards: set[int]) -> None:
-        """Another node fires them now."""
-        self.leases = {
-            shard: lease for shard, lease in self.leases.items() if shard not in shards
-        }
+    def lose(self, lost: Collection[Lease]) -> None:
+        """Another node fires these now; a shard that was taken anew meanwhile stays."""
+        with self._lock:
+            self.leases = {
+                shard: lease
+                for shard, lease in self.leases.items()
+                if lease not in lost
+            }
 
     def _release(self, shards: list[int]) -> None:
-        self.lose(set(shards))
+        going = set(shards)
+        self.lose({one for one in self.leases.values() if one.shard in going})
         self._connections.rows(_RELEASE, [self.inc, Ints(shards)])
 
     def hand_over(self) -> None:

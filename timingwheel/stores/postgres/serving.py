@@ -239,7 +239,7 @@ class Serving:
         ]
         if items:
             lost = self._owner.steps(items, dict(leases))
-            self._members.lose(lost)
+            self._members.lose({leases[shard] for shard in lost})
         return len(ready) + len(items) + woken
 
     def _decide_job(self, job_id: JobId, decision: Decision) -> None:
