@@ -14,6 +14,7 @@ from typing import Any, Final, Protocol
 
 import psycopg
 from psycopg.adapt import AdaptersMap, Dumper
+from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
 from timingwheel.errors import EngineClosedError
 from timingwheel.stores.postgres.errors import DatabaseAwayError
@@ -22,6 +23,16 @@ _HEX: Final = "\\\\x"
 _AWAY: Final = frozenset({"08", "53", "57"})
 """Classes of SQLSTATE: connections, resources, an operator's intervention."""
 _CLOSED: Final = "the store is closed"
+PATIENCE: Final[Mapping[str, int]] = {
+    "connect_timeout": 10,
+    "keepalives_idle": 5,
+    "keepalives_interval": 5,
+    "keepalives_count": 2,
+    "tcp_user_timeout": 15_000,
+}
+"""When a network that is silent counts as gone, in seconds and at last in milliseconds.
+
+Else a thread that waits for an answer could wait for a quarter of an hour, or for ever."""
 Statement = tuple[str, Sequence[object]]
 """SQL and its parameters."""
 Rows = list[tuple[Any, ...]]
@@ -183,9 +194,16 @@ class Connections:
             connection.close()
 
     def _open(self) -> Connection:
-        connection = psycopg.connect(self._where, autocommit=True)
+        connection = psycopg.connect(patient(self._where), autocommit=True)
         know_arrays(connection.adapters)
         return connection
+
+
+def patient(where: str) -> str:
+    """Return what psycopg takes, with PATIENCE for all that it does not say itself."""
+    said = conninfo_to_dict(where)
+    more = {name: value for name, value in PATIENCE.items() if name not in said}
+    return make_conninfo(where, **more)
 
 
 _DUMPERS: Final = (
