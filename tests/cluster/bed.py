@@ -115,13 +115,21 @@ ON m.inc = s.owner_inc AND m.until_ns > timingwheel_elapsed()
 AND m.inc IN (SELECT of_inc FROM witness WHERE what = 'member' AND app = ANY(%s))
 """
 
-_LEFT = """
-SELECT job_id, nominal_ns, n, state, inc, wake_ns - timingwheel_now(), attempts,
-    s.owner_inc, s.epoch, EXISTS (SELECT 1 FROM timingwheel_member m
-    WHERE m.inc = r.inc AND m.until_ns > timingwheel_elapsed())
-FROM timingwheel_run r JOIN timingwheel_shard s USING (shard)
-WHERE state IN ('planned', 'ready', 'running', 'retrying') LIMIT 10
-"""
+_LEFT = (
+    """
+    SELECT 'run', job_id, nominal_ns, n, shard, state, inc, attempts,
+        wake_ns - timingwheel_now() FROM timingwheel_run LIMIT 10
+    """,
+    "SELECT 'shard', shard, owner_inc, epoch FROM timingwheel_shard ORDER BY shard",
+    """
+    SELECT 'member', inc, name, until_ns - timingwheel_elapsed()
+    FROM timingwheel_member ORDER BY inc
+    """,
+    """
+    SELECT 'backend', application_name, state, wait_event_type, wait_event, left(query, 60)
+    FROM pg_stat_activity WHERE application_name <> ''
+    """,
+)
 _LIVES = """
 SELECT count(*) FROM timingwheel_member m WHERE m.until_ns > timingwheel_elapsed()
 AND m.inc IN (SELECT of_inc FROM witness WHERE what = 'member' AND app = %s)
@@ -394,9 +402,9 @@ class Bed:
         return None if row is None else row[0]
 
     def left(self) -> str:
-        """What has not ended, in the rows' own words."""
+        """What has not ended, who owns and who lives, in the rows' own words."""
         with self.asking() as connection:
-            rows = connection.execute(_LEFT).fetchall()
+            rows = [row for sql in _LEFT for row in connection.execute(sql.encode())]
         return "\n".join(" ".join(map(str, row)) for row in rows)
 
     def in_flight(self, node: str) -> int:
