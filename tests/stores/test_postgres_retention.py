@@ -323,12 +323,12 @@ class SlowUpkeep(Upkeep):
 
     def _new_purge(self) -> Purge:
         made = super()._new_purge()
-        clock, step_ns = self._clock, self.step_ns
-        assert isinstance(clock, ManualClock)
+        assert isinstance(self._clock, ManualClock)
+        advance, step_ns = self._clock.advance, self.step_ns
 
         class SlowPurge(type(made)):  # type: ignore[misc]
             def step(self) -> int:
-                clock.advance(ns=step_ns)
+                advance(ns=step_ns)
                 return super().step()  # type: ignore[no-any-return]
 
         made.__class__ = SlowPurge
