@@ -55,7 +55,6 @@ def pass_days(stage: PostgresStage, days: int) -> None:
     """Let days pass one by one, as nodes see them."""
     for _ in range(days):
         stage.advance(DAY / SECOND)
-        stage.clock.advance(ns=HOUR)
         stage.store._upkeep.prepare()
 
 
@@ -101,7 +100,6 @@ def test_partitions_are_made_for_today_and_the_next_days(stage: PostgresStage) -
     days = list(range(first, first + DAYS_AHEAD + 1))
     assert Partitions(stage.store._connections).days() == days
     stage.advance(DAY / SECOND)
-    stage.clock.advance(ns=HOUR)
     stage.store.tend()
     days.append(days[-1] + 1)
     assert Partitions(stage.store._connections).days() == days

@@ -28,6 +28,7 @@ TELLS = {
 WITHOUT_SHARD = {
     "timingwheel_meta": "one row: the store itself",
     "timingwheel_shard": "the shards: its key is the shard, and nothing else",
+    "timingwheel_planned": "likewise",
     "timingwheel_member": "nodes and workers, few; they belong to no job",
     "timingwheel_queue": "named by people, few; a bound over all shards",
     "timingwheel_cap": "likewise",
@@ -97,4 +98,5 @@ def test_every_key_starts_with_the_shard(where: str) -> None:
     first: dict[str, str] = dict(rows)
     assert {"timingwheel_run", "timingwheel_job"} <= first.keys()
     others = {table for table, column in first.items() if column != "shard"}
-    assert others | {"timingwheel_shard"} == WITHOUT_SHARD.keys()
+    by_shard = {"timingwheel_shard", "timingwheel_planned"}
+    assert others | by_shard == WITHOUT_SHARD.keys()

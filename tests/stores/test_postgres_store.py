@@ -570,13 +570,24 @@ def test_a_node_forgets_what_is_old_by_itself_a_little_at_a_time(
     jobs = [stage.put(0) for _ in range(3)]
     stage.step()
     stage.advance(8 * DAY / SECOND)
-    stage.store._purged_ns = stage.clock.monotonic_ns()  # it has looked just now
+    stage.store._upkeep._done_ns = stage.clock.monotonic_ns()  # it has looked just now
     stage.store.tend()
     assert [stage.store.get(job) is None for job in jobs] == [False] * 3
     stage.advance(HOUR / SECOND)
     stage.store.tend()
     assert [stage.store.get(job) for job in jobs] == [None] * 3
     assert stage.sql("SELECT count(*) FROM timingwheel_past") == [(0,)]
+
+
+def test_who_has_been_dead_for_an_hour_is_struck_off(
+    stage: PostgresStage, other: PostgresStore
+) -> None:
+    other.join("o", ttl_ns=30 * SECOND)
+    stage.advance(31 + HOUR / SECOND)
+    stage.store.tend()
+    names = stage.sql("SELECT name FROM timingwheel_member")
+    assert len(names) == 2
+    assert ("o",) not in names
 
 
 # -- the tables -------------------------------------------------------------------------------
@@ -661,11 +672,11 @@ def test_plans_by_other_rules_of_zones_are_made_anew_by_who_takes_the_shards(
 ) -> None:
     jobs = [stage.put(cron("0 9 * * *", tz="Europe/Berlin")) for _ in range(300)]
     rights = [misplan(stage, job) for job in jobs]
-    stage.sql("UPDATE timingwheel_shard SET zone_rules = 'older'")
+    stage.sql("UPDATE timingwheel_planned SET zone_rules = 'older'")
     stage.let_die(stage.store)
     other.recover()
     assert [stage.job(job).next_ns for job in jobs] == rights
-    rules = stage.sql("SELECT DISTINCT zone_rules FROM timingwheel_shard")
+    rules = stage.sql("SELECT DISTINCT zone_rules FROM timingwheel_planned")
     assert rules == [(zone_rules(),)]
 
 
@@ -691,7 +702,7 @@ def test_who_has_lost_a_shard_plans_nothing_of_it_anew(
     other.recover()
     assert not replanning.step(former)
     assert stage.job(job).next_ns == right_ns + HOUR
-    rules = stage.sql("SELECT DISTINCT zone_rules FROM timingwheel_shard")
+    rules = stage.sql("SELECT DISTINCT zone_rules FROM timingwheel_planned")
     assert rules == [(zone_rules(),)]
 
 

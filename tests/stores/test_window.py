@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 import pytest
 
 from tests.postgres import Postgres
-from tests.stores.postgres_stage import PostgresStage
+from tests.stores.postgres_stage import SHARDS, PostgresStage
 from tests.stores.stage import NO_RETRY, SECOND, TASK, draft, end_of, every
 from timingwheel.jobs.model import Cap, Draft, JobId, Pause, Queue, RunState
 from timingwheel.jobs.store import Claim
@@ -254,8 +254,9 @@ def test_a_fixed_rate_bounds_a_node_by_its_share_of_the_shards(
     stage = PostgresStage(postgres, fires_per_second=40, window_min=None)
     with contextlib.closing(stage.node()) as other:
         other.recover()
-        stage.store.tend()
-        other.tend()
+        for _ in range(SHARDS):
+            stage.store.tend()
+            other.tend()
         shares = [len(node._members.leases) for node in (stage.store, other)]
         assert shares == [2, 2]
         put(stage, *(draft(1) for _ in range(300)))

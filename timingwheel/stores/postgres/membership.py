@@ -82,30 +82,32 @@ LEFT JOIN timingwheel_run r ON r.inc = m.inc AND r.state = 'running'
 WHERE m.inc = %s AND m.until_ns > timingwheel_elapsed()
 """
 _LEAVE: Final = "DELETE FROM timingwheel_member WHERE inc = ANY(%s)"
-_PRUNE: Final = """
-DELETE FROM timingwheel_member WHERE until_ns < timingwheel_elapsed() - %s
-"""
 PRUNE_AFTER_NS: Final = 3_600_000_000_000
 """A dead member's row is shown so long; nothing needs it."""
+PRUNE: Final = f"""
+DELETE FROM timingwheel_member
+WHERE until_ns < timingwheel_elapsed() - {PRUNE_AFTER_NS}
+"""
 # The epoch is compared anew once a row is locked. That it has no owner who lives is not:
 # of one that came in between, what this statement sees knows nothing.
 _TAKE: Final = """
 WITH seen AS MATERIALIZED (
-    SELECT s.shard, s.epoch, s.owner_inc IS NULL AND s.epoch > 0 AS was_released
+    SELECT s.shard, s.epoch, s.owner_inc IS NULL AND s.epoch > 0 AS was_released,
+        (SELECT p.zone_rules FROM timingwheel_planned p WHERE p.shard = s.shard)
     FROM timingwheel_shard s WHERE NOT EXISTS (
         SELECT 1 FROM timingwheel_member m
         WHERE m.inc = s.owner_inc AND m.until_ns > timingwheel_elapsed()
     )
 ),
 free AS MATERIALIZED (
-    SELECT s.shard, seen.was_released FROM seen JOIN timingwheel_shard s
+    SELECT s.shard, seen.was_released, seen.zone_rules FROM seen JOIN timingwheel_shard s
     ON s.shard = seen.shard AND s.epoch = seen.epoch
     ORDER BY s.shard LIMIT %s FOR UPDATE OF s SKIP LOCKED
 )
 UPDATE timingwheel_shard s SET owner_inc = taker.inc, epoch = s.epoch + 1
 FROM free, timingwheel_member taker
 WHERE s.shard = free.shard AND taker.inc = %s AND taker.until_ns > timingwheel_elapsed()
-RETURNING s.shard, s.epoch, free.was_released, s.zone_rules
+RETURNING s.shard, s.epoch, free.was_released, free.zone_rules
 """
 _OWN: Final = "SELECT shard, epoch FROM timingwheel_shard WHERE owner_inc = %s"
 _RELEASE: Final = """
@@ -323,10 +325,6 @@ class Membership:
         if not self._mine():
             self._trust.end()
 
-    def prune(self) -> None:
-        """Strike off who has been dead for long."""
-        self._connections.rows(_PRUNE, [PRUNE_AFTER_NS])
-
     # -- shards -------------------------------------------------------------------------
 
     def balance(self) -> list[Taken]:
@@ -355,7 +353,7 @@ class Membership:
         with self._lock:
             known, self.leases = self.leases, {row[0]: Lease(*row) for row in own}
             return [
-                Taken(shard, is_handed_over=False)
+                Taken(self.leases[shard], is_handed_over=False, zone_rules=None)
                 for shard in sorted(self.leases.keys() - known.keys())
             ]
 

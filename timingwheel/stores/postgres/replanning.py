@@ -1,9 +1,10 @@
 """Plans made under other rules of time zones, made anew by whoever fires their shards.
 
-Each shard says under which rules its jobs were looked through last (jobs/zone_rules.py). A
-node that takes one over and has others looks through them, some at a time beside its work:
-what it finds stale it writes as any step, so only while the shard and the job are what they
-were. Data that does not say its version is taken for another each time.
+For each shard it is noted under which rules its jobs were looked through last
+(jobs/zone_rules.py). A node that takes one over and has others looks through them, some at
+a time beside its work: what it finds stale it writes as any step, so only while the shard
+and the job are what they were. Data that does not say its version is taken for another
+each time.
 """
 
 from __future__ import annotations
@@ -29,9 +30,13 @@ AND wake_base = {int(Base.WALL)} AND wake_ns IS NOT NULL
 ORDER BY shard, id LIMIT %s
 """
 _DONE: Final = """
-UPDATE timingwheel_shard s SET zone_rules = %s
-FROM unnest(%s::bigint[], %s::bigint[]) AS u(shard, epoch)
-WHERE s.shard = u.shard AND s.epoch = u.epoch
+WITH own AS MATERIALIZED (
+    SELECT s.shard FROM unnest(%s::bigint[], %s::bigint[]) AS u(shard, epoch)
+    JOIN timingwheel_shard s ON s.shard = u.shard AND s.epoch = u.epoch
+    ORDER BY s.shard FOR SHARE OF s
+)
+INSERT INTO timingwheel_planned (shard, zone_rules) SELECT shard, %s FROM own
+ON CONFLICT (shard) DO UPDATE SET zone_rules = excluded.zone_rules
 """
 
 
@@ -86,7 +91,7 @@ class Replanning:
             self._now = {}
             if self._rules is not None:
                 epochs = Ints(lease.epoch for lease in mine.values())
-                values = [self._rules, Ints(mine), epochs]
+                values = [Ints(mine), epochs, self._rules]
                 self._owner.connections.rows(_DONE, values)
             return bool(self._next)
         self._after = found[-1]

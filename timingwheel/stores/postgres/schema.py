@@ -13,6 +13,7 @@
     timingwheel_dependency  which job comes after which
     timingwheel_name        the live job of a name
     timingwheel_shard       who fires the jobs of a shard; `epoch` grows with each owner
+    timingwheel_planned     under which rules of time zones a shard's jobs were planned
     timingwheel_member      nodes and workers that live. `inc` is never given again
     timingwheel_queue, _cap, _calendar      what is named
 
@@ -40,7 +41,9 @@ _META: Final = "SELECT version FROM timingwheel_meta FOR UPDATE"
 _FIRST_META: Final = (
     "INSERT INTO timingwheel_meta (id, version, store, shards) VALUES (1, 1, %s, %s)"
 )
-_FIRST_SHARDS: Final = "INSERT INTO timingwheel_shard SELECT s, NULL, 0, NULL FROM generate_series(0, %s) s"
+_FIRST_SHARDS: Final = (
+    "INSERT INTO timingwheel_shard SELECT s, NULL, 0 FROM generate_series(0, %s) s"
+)
 
 _SCHEMA_1: Final = """
 CREATE TABLE timingwheel_meta (
@@ -194,8 +197,11 @@ CREATE TABLE timingwheel_name (
 CREATE TABLE timingwheel_shard (
     shard int PRIMARY KEY,
     owner_inc bigint,
-    epoch bigint NOT NULL,
-    zone_rules text
+    epoch bigint NOT NULL
+);
+CREATE TABLE timingwheel_planned (
+    shard int PRIMARY KEY,
+    zone_rules text NOT NULL
 );
 CREATE TABLE timingwheel_member (
     inc bigint PRIMARY KEY,

@@ -13,6 +13,7 @@ from timingwheel.clock import Clock
 from timingwheel.stores.history_retention import Retention
 from timingwheel.stores.postgres.connections import Connections
 from timingwheel.stores.postgres.loading import Loading
+from timingwheel.stores.postgres.membership import PRUNE
 from timingwheel.stores.postgres.past import Partitions
 from timingwheel.stores.postgres.retention import Purge
 
@@ -61,6 +62,7 @@ class Upkeep:
         if now_ns - self._done_ns >= EVERY_NS:
             self._done_ns = now_ns
             self.prepare()
+            self._connections.rows(PRUNE)
             if purges and self._purge is None:
                 self._purge = self._new_purge()
         for _ in range(PURGE_STEPS):
