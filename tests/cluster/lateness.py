@@ -2,8 +2,9 @@
 
     python -m tests.cluster.lateness [TTL_SECONDS ...]
 
-Fifty runs come due each second; the node is killed after five seconds. What it would have
-started waits for its lease to run out, for another node's next beat, and for its turn.
+Fifty runs come due each second; the node is killed after five seconds, while it still fires
+nearly all of them. What it would have started waits for its lease to run out, for another
+node's next beat, and for its turn.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from pathlib import Path
 
 import psycopg
 
-from tests.cluster.bed import Bed
+from tests.cluster.bed import SHARDS, Bed
 from tests.postgres import running_postgres
 
 RUNS_A_SECOND = 50
@@ -30,14 +31,16 @@ def measure(ttl_s: float, logs: Path) -> str:
         try:
             seconds = BEFORE_SECONDS + 3 * ttl_s
             plan = {"ttl_s": ttl_s}
-            nodes = bed.start(("dies", plan), ("a", plan), ("b", plan))
-            bed.wait_until(lambda: bed.are_owned_by("dies", "a", "b"), *nodes)
+            nodes = bed.start(("dies", plan))
+            bed.wait_until(lambda: bed.are_owned_by("dies"), *nodes)
+            nodes += bed.start(("a", plan), ("b", plan))
             bed.put_at(round(seconds * RUNS_A_SECOND), every_s=1 / RUNS_A_SECOND)
             dies, *live = nodes
             bed.wait_until(
                 lambda: bed.started() >= BEFORE_SECONDS * RUNS_A_SECOND, *nodes
             )
             steady = _latenesses(url)
+            owned = bed.shards_of("dies")
             dies.end()
             in_flight = bed.in_flight("dies")
             bed.finish(*live)
@@ -47,7 +50,8 @@ def measure(ttl_s: float, logs: Path) -> str:
             bed.close()
     return (
         f"ttl {ttl_s:g} s: {found.runs} runs, lost {found.lost}, "
-        f"twice {found.doubles + found.done_twice}, in flight {in_flight}; "
+        f"twice {found.doubles + found.done_twice}, in flight {in_flight}, "
+        f"it fired {owned} of {SHARDS} shards; "
         f"late before the kill: median {_part(steady, 0.5):.3f} s, "
         f"worst {steady[-1]:.3f} s; over all: median {_part(late, 0.5):.3f} s, "
         f"p99 {_part(late, 0.99):.3f} s, worst {late[-1]:.3f} s"

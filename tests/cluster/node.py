@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import os
+import re
 import signal
 import threading
 import time
@@ -17,11 +18,11 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from multiprocessing.connection import Connection as Pipe
-from typing import Any, Literal, Self
+from typing import Any, ClassVar, Literal, Self
 
 import psycopg
 
-from tests.cluster.unguarded import UnguardedCursor, trust_for_ever
+from tests.cluster.unguarded import trust_for_ever, without_guards
 from timingwheel import Scheduler
 from timingwheel.clock import Clock, SystemClock
 from timingwheel.jobs.model import Outcome
@@ -35,6 +36,9 @@ GRACE_SECONDS = 1
 Kind = Literal["any", "fire", "claim", "finish", "beat"]
 """In which call of the store a message is sent."""
 
+WRITE = 0
+_CHANGES_RUNS = re.compile(rb"(UPDATE|DELETE FROM|INSERT INTO) timingwheel_run\b")
+
 
 @dataclass(frozen=True)
 class Fault:
@@ -42,20 +46,25 @@ class Fault:
 
     Attributes:
         act: "kill": it is gone; "stop": its process sleeps until somebody wakes it;
-            "break": its connection breaks, and it goes on; "ask": its thread waits until
-            the test tells it to go on.
-        kind: of the messages that count.
-        message: at which of them, from 1.
+            "break": its connection breaks, and it goes on.
+        kind: of the call; "any": all messages of the process count, wherever they come
+            from.
+        message: at which message of a call, from 1; WRITE: at its first statement that
+            changes runs, and before it.
         moment: before it is sent, or after it was answered.
+        call: in which of the calls of that kind at the earliest, from 1: the first from
+            there on that has so many messages.
     """
 
-    act: Literal["kill", "stop", "break", "ask"]
+    act: Literal["kill", "stop", "break"]
     kind: Kind = "any"
     message: int = 1
     moment: Literal["before", "after"] = "before"
+    call: int = 1
 
     def __str__(self) -> str:
-        return f"{self.act} {self.moment} {self.kind} {self.message}"
+        where = self.message or "writes"
+        return f"{self.act} {self.moment} {self.kind} {where}"
 
 
 @dataclass(frozen=True)
@@ -111,7 +120,6 @@ class Wire:
 
     def __init__(self, pipe: Pipe) -> None:
         self.pipe = pipe
-        self.released = threading.Event()
         self._sending = threading.Lock()
 
     def send(self, word: str, value: object = None) -> None:
@@ -128,34 +136,62 @@ class Tap:
         self._wire = wire
         self._fault = fault
         self._lock = threading.Lock()
-        self._counts: Counter[tuple[str, str]] = Counter()
+        self._messages = 0
+        self._calls = 0
         self._here = threading.local()
 
     @contextlib.contextmanager
     def during(self, kind: Kind, found: list[Any]) -> Iterator[None]:
-        """Count messages of this thread as of a kind; what strikes is put in `found`."""
-        self._here.kind, self._here.found = kind, found
+        """Count this thread's messages as a call; if that is struck, `found` is not empty."""
+        fault = self._fault
+        if fault is None or not self.is_on or kind != fault.kind:
+            yield
+            return
+        with self._lock:
+            self._calls += 1
+            self._here.is_meant = self._calls >= fault.call
+        self._here.messages, self._here.found = 0, found
         try:
             yield
         finally:
-            self._here.kind, self._here.found = "any", []
+            self._here.is_meant = False
 
     def meet(self, moment: Literal["before", "after"]) -> None:
         """Note that a message is about to be sent, or was answered."""
         fault = self._fault
         if fault is None or not self.is_on or moment != fault.moment:
             return
-        if fault.kind not in ("any", getattr(self._here, "kind", "any")):
-            return
         with self._lock:
-            self._counts[fault.kind, moment] += 1
-            if self._counts[fault.kind, moment] != fault.message:
+            if self.has_struck or not self._is_the_one(fault):
                 return
-        getattr(self._here, "found", []).append(True)
+            self.has_struck = True
         self._strike(fault)
 
+    def meet_statement(self, sql: bytes) -> None:
+        """Note that a statement is about to go into a message."""
+        fault = self._fault
+        if fault is None or fault.message != WRITE or not _CHANGES_RUNS.search(sql):
+            return
+        with self._lock:
+            if self.has_struck or not getattr(self._here, "is_meant", False):
+                return
+            self.has_struck = True
+            self._here.found.append(True)
+        self._strike(fault)
+
+    def _is_the_one(self, fault: Fault) -> bool:
+        if fault.kind == "any":
+            self._messages += 1
+            return self._messages == fault.message
+        if not getattr(self._here, "is_meant", False):
+            return False
+        self._here.messages += 1
+        if self._here.messages != fault.message:
+            return False
+        self._here.found.append(True)
+        return True
+
     def _strike(self, fault: Fault) -> None:
-        self.has_struck = True
         match fault.act:
             case "kill":
                 os.kill(os.getpid(), signal.SIGKILL)
@@ -163,42 +199,51 @@ class Tap:
                 self._wire.send("struck")
                 # To this thread, so it is here that it sleeps.
                 signal.pthread_kill(threading.get_ident(), signal.SIGSTOP)
-            case "ask":
-                self._wire.send("struck")
-                self._wire.released.wait()
             case "break":
                 raise psycopg.OperationalError("the test breaks the connection")
+
+
+class TappedCursor(psycopg.Cursor[tuple[Any, ...]]):
+    """Sees each statement before it is sent.
+
+    Attributes:
+        tap: of this process.
+        is_guarded: whether statements keep their guards.
+    """
+
+    tap: ClassVar[Tap]
+    is_guarded: ClassVar[bool] = True
+
+    def execute(self, query: Any, *args: Any, **more: Any) -> Self:
+        self.tap.meet_statement(query)
+        if not self.is_guarded:
+            query = without_guards(query)
+        return super().execute(query, *args, **more)
 
 
 class TappedConnections(Connections):
     """Connections whose messages are seen."""
 
-    tap: Tap
-    is_guarded = True
-
     @contextlib.contextmanager
     def lent(self) -> Iterator[Connection]:
+        tap = TappedCursor.tap
         with super().lent() as connection:
-            if not self.is_guarded:
-                connection.cursor_factory = UnguardedCursor
-            self.tap.meet("before")
+            connection.cursor_factory = TappedCursor
+            tap.meet("before")
             yield connection
-            self.tap.meet("after")
+            tap.meet("after")
 
 
 class TappedStore(PostgresStore):
     """A store that says which call a message belongs to, and keeps what came of it."""
 
-    tap: Tap
     report: Report
 
     @classmethod
-    def tapped(cls, plan: Plan, clock: Clock, tap: Tap, report: Report) -> Self:
+    def tapped(cls, plan: Plan, clock: Clock, report: Report) -> Self:
         store = cls.open(plan.url, clock=clock, ttl_ns=round(plan.ttl_s * 1e9))
-        store.tap, store.report = tap, report
-        connections: Any = store._connections
-        connections.__class__ = TappedConnections
-        connections.tap, connections.is_guarded = tap, plan.guarded
+        store.report = report
+        store._connections.__class__ = TappedConnections
         return store
 
     @contextlib.contextmanager
@@ -206,7 +251,7 @@ class TappedStore(PostgresStore):
         """Run a call; its result is to be put into what is yielded."""
         struck: list[Any] = []
         result: list[Any] = []
-        with self.tap.during(kind, struck):
+        with TappedCursor.tap.during(kind, struck):
             try:
                 yield result
             except Exception as error:
@@ -313,13 +358,14 @@ def serve(pipe: Pipe, plan: Plan) -> None:
     if not plan.guarded:
         trust_for_ever()
     wire = Wire(pipe)
-    tap = Tap(wire, plan.fault)
+    tap = TappedCursor.tap = Tap(wire, plan.fault)
+    TappedCursor.is_guarded = plan.guarded
     report = Report()
     HERE.append((Sink(plan.sink, plan.name), plan.work_s))
     clock = WrongClock(plan.wall_s)
 
     def open_store(clock: Clock) -> JobStore:
-        return TappedStore.tapped(plan, clock, tap, report)
+        return TappedStore.tapped(plan, clock, report)
 
     app = Scheduler(open_store, clock=clock, slots=SLOTS, worker=plan.worker)
     app.task(name="work")(work)
@@ -331,8 +377,6 @@ def serve(pipe: Pipe, plan: Plan) -> None:
             tap.is_on = plan.fault is not None and plan.fault.act in ("kill", "stop")
             app.start()
             tap.is_on = True
-        elif word == "on":
-            wire.released.set()
         elif word == "step":
             clock.wall_off_ns += round(value * 1e9)
         else:

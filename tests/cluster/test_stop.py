@@ -12,24 +12,26 @@ import pytest
 
 from tests.cluster.bed import Bed, Fault, Node
 from tests.cluster.conftest import Keep
+from tests.cluster.node import WRITE
 
 LATE_BEAT = Fault("stop", "beat", 1, "before")
 PLACES = [
     Fault("stop", "fire", 1, "before"),
+    Fault("stop", "fire", 1, "after"),
     Fault("stop", "fire", 3, "before"),
     Fault("stop", "claim", 1, "after"),
-    Fault("stop", "claim", 2, "after"),
+    Fault("stop", "claim", WRITE),
     Fault("stop", "finish", 1, "before"),
-    Fault("stop", "finish", 2, "before"),
-    Fault("stop", "finish", 3, "before"),
+    Fault("stop", "finish", 1, "after"),
+    Fault("stop", "finish", WRITE),
     LATE_BEAT,
     Fault("stop", "beat", 1, "after"),
     Fault("stop", "beat", 2, "before"),
 ]
 SAMPLE = {
     "stop before fire 3",
-    "stop after claim 1",
-    "stop before finish 3",
+    "stop before claim writes",
+    "stop before finish writes",
     "stop before beat 1",
 }
 
@@ -101,8 +103,8 @@ def test_a_node_that_sleeps_at_rest_comes_back_under_another_number(
     ("fault", "work_s"),
     [
         (Fault("stop", "fire", 3, "before"), 0.05),
-        (Fault("stop", "claim", 1, "after"), 2.5),
-        (Fault("stop", "beat", 8, "before"), 0.1),
+        (Fault("stop", "claim", WRITE), 2.5),
+        (Fault("stop", "beat", 1, "before", call=3), 0.1),
     ],
     ids=["fire", "claim", "beat"],
 )
@@ -132,7 +134,7 @@ def test_without_guards_an_end_is_accepted_while_another_works_on_the_run(
 ) -> None:
     """The control for ends: one run, which has begun elsewhere when the sleeper wakes."""
     bed.put(plain=1, named=0, recurring=0)
-    fault = Fault("stop", "finish", 1, "after")
+    fault = Fault("stop", "finish", WRITE)
     [sleeper] = bed.start(("sleeper", {"fault": fault, "guarded": False}))
     sleeper.hear("struck")
     bed.wait_until(sleeper.has_stopped)
