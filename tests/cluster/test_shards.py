@@ -12,7 +12,7 @@ from tests.postgres import Postgres
 from tests.stores.stage import every, overlap
 from timingwheel import Scheduler
 from timingwheel.jobs.store import Verdict
-from timingwheel.stores.postgres.membership import RELEASE_PART, SETTLED_BEATS
+from timingwheel.stores.postgres.sharing import RELEASE_PART, SETTLED_BEATS
 from timingwheel.testing import ManualClock
 
 SHARDS = 64

@@ -17,7 +17,7 @@ PLACE = Path(__file__).resolve().parents[2] / "timingwheel/stores/postgres"
 # -- exceptions, each with its reason; one that is not needed any more fails as well -----------
 
 SKIPS_LOCKED = {
-    ("membership.py", "_TAKE"): (
+    ("sharing.py", "TAKE"): (
         "two nodes that take at once need not wait for each other: what one skips the "
         "other has taken; that a shard has one owner its row alone says"
     ),

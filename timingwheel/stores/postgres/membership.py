@@ -16,7 +16,7 @@ from __future__ import annotations
 import threading
 import uuid
 from collections.abc import Collection
-from typing import Final, NamedTuple
+from typing import Final
 
 from timingwheel.jobs.errors import UnknownWorkerError
 from timingwheel.jobs.model import run_id
@@ -29,13 +29,17 @@ from timingwheel.stores.postgres.connections import (
     Texts,
 )
 from timingwheel.stores.postgres.guard import Lease
+from timingwheel.stores.postgres.sharing import (
+    OWN,
+    RELEASE,
+    RELEASE_PART,
+    SETTLED_BEATS,
+    SHARE,
+    TAKE,
+    Taken,
+)
 from timingwheel.stores.postgres.steps import ANY, Steps
 from timingwheel.stores.postgres.trust import Trust
-
-SETTLED_BEATS: Final = 2
-"""A node must have given so many before others make room for it."""
-RELEASE_PART: Final = 16
-"""A node lets go of one in so many of all shards a beat, at most."""
 
 _JOIN: Final = """
 WITH former AS (DELETE FROM timingwheel_member WHERE inc = ANY(%s))
@@ -88,52 +92,6 @@ PRUNE: Final = f"""
 DELETE FROM timingwheel_member
 WHERE until_ns < timingwheel_elapsed() - {PRUNE_AFTER_NS}
 """
-# The epoch is compared anew once a row is locked. That it has no owner who lives is not:
-# of one that came in between, what this statement sees knows nothing.
-_TAKE: Final = """
-WITH seen AS MATERIALIZED (
-    SELECT s.shard, s.epoch, s.owner_inc IS NULL AND s.epoch > 0 AS was_released,
-        (SELECT p.zone_rules FROM timingwheel_planned p WHERE p.shard = s.shard)
-    FROM timingwheel_shard s WHERE NOT EXISTS (
-        SELECT 1 FROM timingwheel_member m
-        WHERE m.inc = s.owner_inc AND m.until_ns > timingwheel_elapsed()
-    )
-),
-free AS MATERIALIZED (
-    SELECT s.shard, seen.was_released, seen.zone_rules FROM seen JOIN timingwheel_shard s
-    ON s.shard = seen.shard AND s.epoch = seen.epoch
-    ORDER BY s.shard LIMIT %s FOR UPDATE OF s SKIP LOCKED
-)
-UPDATE timingwheel_shard s SET owner_inc = taker.inc, epoch = s.epoch + 1
-FROM free, timingwheel_member taker
-WHERE s.shard = free.shard AND taker.inc = %s AND taker.until_ns > timingwheel_elapsed()
-RETURNING s.shard, s.epoch, free.was_released, free.zone_rules
-"""
-_OWN: Final = "SELECT shard, epoch FROM timingwheel_shard WHERE owner_inc = %s"
-_RELEASE: Final = """
-UPDATE timingwheel_shard SET owner_inc = NULL, epoch = epoch + 1
-WHERE owner_inc = %s AND shard = ANY(%s)
-"""
-_SHARE: Final = """
-SELECT count(*), count(*) FILTER (WHERE beats >= %s),
-    (SELECT count(*) FROM timingwheel_shard)
-FROM timingwheel_member WHERE is_node AND until_ns > timingwheel_elapsed()
-"""
-
-
-class Taken(NamedTuple):
-    """A shard that is new here.
-
-    Attributes:
-        lease: the right to fire it.
-        is_handed_over: a node let it go while others lived: somebody could dispatch all
-            the time.
-        zone_rules: under which its jobs were planned, as far as is known.
-    """
-
-    lease: Lease
-    is_handed_over: bool
-    zone_rules: str | None
 
 
 class Membership:
@@ -332,7 +290,7 @@ class Membership:
         if not self.inc:
             return []
         [(nodes, settled, shards)], own = self._connections.all(
-            [(_SHARE, [SETTLED_BEATS]), (_OWN, [self.inc])]
+            [(SHARE, [SETTLED_BEATS]), (OWN, [self.inc])]
         )
         found = self._believe(own)
         share = -(-shards // max(nodes, 1))
@@ -358,7 +316,7 @@ class Membership:
             ]
 
     def _take(self, count: int, *, others: bool) -> list[Taken]:
-        taken = self._connections.rows(_TAKE, [count, self.inc])
+        taken = self._connections.rows(TAKE, [count, self.inc])
         new = {row[0]: Lease(row[0], row[1]) for row in taken}
         with self._lock:
             self.leases = {**self.leases, **new}
@@ -381,7 +339,7 @@ class Membership:
     def _release(self, shards: list[int]) -> None:
         going = set(shards)
         self.lose({one for one in self.leases.values() if one.shard in going})
-        self._connections.rows(_RELEASE, [self.inc, Ints(shards)])
+        self._connections.rows(RELEASE, [self.inc, Ints(shards)])
 
     def hand_over(self) -> None:
         """Be no node any more, and let others fire; the workers go on."""
@@ -390,7 +348,7 @@ class Membership:
         shards, self.leases = list(self.leases), {}
         if inc:
             self._connections.all(
-                [(_RELEASE, [inc, Ints(shards)]), (_LEAVE, [Ints([inc])])]
+                [(RELEASE, [inc, Ints(shards)]), (_LEAVE, [Ints([inc])])]
             )
         self._end_trust()
 
