@@ -61,7 +61,9 @@ def test_a_database_that_pauses_past_all_leases_starts_nothing_and_doubles_nothi
     assert not bed.started(between=(all_lost_ns, resumed_ns))
 
 
-@pytest.mark.parametrize("how", ["immediate stop", "kill -9"])
+@pytest.mark.parametrize(
+    "how", ["kill -9", pytest.param("immediate stop", marks=pytest.mark.long)]
+)
 def test_a_database_that_crashes_under_load_loses_nothing(
     bed: Bed, keep: Keep, instance: Instance, how: str
 ) -> None:

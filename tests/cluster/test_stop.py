@@ -102,9 +102,11 @@ def test_a_node_that_sleeps_at_rest_comes_back_under_another_number(
 @pytest.mark.parametrize(
     ("fault", "work_s"),
     [
-        (Fault("stop", "fire", 3, "before"), 0.05),
+        pytest.param(Fault("stop", "fire", 3, "before"), 0.05, marks=pytest.mark.long),
         (Fault("stop", "claim", WRITE), 2.5),
-        (Fault("stop", "beat", 1, "before", call=3), 0.1),
+        pytest.param(
+            Fault("stop", "beat", 1, "before", call=3), 0.1, marks=pytest.mark.long
+        ),
     ],
     ids=["fire", "claim", "beat"],
 )

@@ -18,10 +18,7 @@ from tests.cluster.proxy import Proxy, Way
 from tests.postgres import Postgres
 
 POINTS = 60
-SAMPLE = {
-    *((2, "after"), (3, "after"), (4, "before"), (5, "after"), (7, "after")),
-    *((9, "after"), (12, "before"), (16, "after")),
-}
+SAMPLE = {(3, "after"), (5, "before"), (7, "after"), (9, "after"), (16, "after")}
 
 
 @pytest.fixture
@@ -85,7 +82,7 @@ def test_an_end_whose_reply_was_lost_counts_once(
     ("ways", "breaks"),
     [
         (("requests", "replies"), False),
-        (("requests", "replies"), True),
+        pytest.param(("requests", "replies"), True, marks=pytest.mark.long),
         (("replies",), False),
         pytest.param(("replies",), True, marks=pytest.mark.long),
         pytest.param(("requests",), False, marks=pytest.mark.long),
