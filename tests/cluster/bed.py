@@ -14,7 +14,7 @@ import signal
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from multiprocessing.context import ForkServerProcess
 from multiprocessing.forkserver import ensure_running
@@ -27,6 +27,7 @@ from tests.cluster.node import Fault, Plan, Report, serve
 from tests.stores.stage import at, draft, every, overlap
 from timingwheel.jobs.model import JobId, JobState, Outcome, Payload, Run, RunState
 from timingwheel.jobs.store import JobQuery, RunQuery
+from timingwheel.stores.postgres.connections import Connections
 from timingwheel.stores.postgres.store import PostgresStore
 
 SECONDS_MAX = 30
@@ -255,6 +256,10 @@ class Bed:
         url: of the store.
         sink: of the database with the sink.
         logs: a directory for what nodes say.
+        store: opened here, to put and to look.
+        jobs: how many runs each of them is to have.
+        at_wall_times: those that come due at a time of the day.
+        nodes: all that were started.
     """
 
     url: str
@@ -266,11 +271,14 @@ class Bed:
         self.jobs: dict[JobId, int] = {}
         self.at_wall_times: set[JobId] = set()
         ensure_running()
-        PostgresStore.open(self.url, shards=SHARDS).close()
-        with self.asking() as connection:
-            connection.execute(_WITNESS.encode())
-        with psycopg.connect(self.sink) as connection:
-            connection.execute(_SINK.encode())
+        # Only to put and to look: nothing is fired here.
+        where = _named(self.url, PUTTER)
+        self.store = PostgresStore.open(where, shards=SHARDS)
+        self._asked = Connections(self.url)
+        self._sink = Connections(self.sink)
+        for url, tables in ((self.url, _WITNESS), (self.sink, _SINK)):
+            with psycopg.connect(url) as connection:
+                connection.execute(tables.encode())
 
     # -- jobs ---------------------------------------------------------------------------
 
@@ -287,43 +295,30 @@ class Bed:
         """Put jobs of all kinds: due in `in_s`, and every period so many times."""
         more = {"task": "work", "payload": _PAYLOAD}
         trigger = every(period_s, runs_max=times)
-        with contextlib.closing(self.open()) as store:
-            drafts = [draft(in_s, **more) for _ in range(plain)]
-            drafts += [draft(in_s, tags={"n": str(n)}, **more) for n in range(named)]
-            once = store.put(drafts)
-            drafts = [
-                draft(trigger, overlap=overlap("allow"), **more)
-                for _ in range(recurring)
-            ]
-            again = store.put(drafts) if drafts else []
+        drafts = [draft(in_s, **more) for _ in range(plain)]
+        drafts += [draft(in_s, tags={"n": str(n)}, **more) for n in range(named)]
+        once = self.store.put(drafts) if drafts else []
+        drafts = [
+            draft(trigger, overlap=overlap("allow"), **more) for _ in range(recurring)
+        ]
+        again = self.store.put(drafts) if drafts else []
         self.jobs.update((ref.id, 1) for ref in once)
         self.jobs.update((ref.id, times) for ref in again)
 
     def put_at(self, count: int, *, every_s: float) -> None:
         """Put jobs at wall times, by the database's clock, one after the other."""
-        with contextlib.closing(self.open()) as store:
-            now_ns = store.now().wall_ns
-            refs = store.put(
-                [
-                    draft(
-                        at(now_ns + round((n + 1) * every_s * 1e9)),
-                        task="work",
-                        payload=_PAYLOAD,
-                    )
-                    for n in range(count)
-                ]
-            )
+        more = {"task": "work", "payload": _PAYLOAD}
+        now_ns = self.store.now().wall_ns
+        step_ns = round(every_s * 1e9)
+        refs = self.store.put(
+            [draft(at(now_ns + (n + 1) * step_ns), **more) for n in range(count)]
+        )
         self.jobs.update((ref.id, 1) for ref in refs)
         self.at_wall_times.update(ref.id for ref in refs)
 
-    def open(self) -> PostgresStore:
-        """Open the store here, to put and to look; nothing is fired."""
-        return PostgresStore.open(_named(self.url, PUTTER))
-
     def is_done(self) -> bool:
         """Whether all jobs have ended."""
-        with contextlib.closing(self.open()) as store:
-            return not store.jobs(JobQuery(state=JobState.ACTIVE, limit=1)).jobs
+        return not self.store.jobs(JobQuery(state=JobState.ACTIVE, limit=1)).jobs
 
     # -- nodes --------------------------------------------------------------------------
 
@@ -389,25 +384,23 @@ class Bed:
     def close(self) -> None:
         for node in self.nodes:
             node.end()
+        self.store.close()
+        self._asked.close()
+        self._sink.close()
 
     # -- looking ------------------------------------------------------------------------
 
-    @contextlib.contextmanager
-    def asking(self) -> Iterator[psycopg.Connection[tuple[Any, ...]]]:
-        """A connection to the store's database, each statement by itself."""
-        with psycopg.connect(self.url, autocommit=True) as connection:
-            yield connection
-
     def ask(self, sql: str, values: Sequence[object] = ()) -> Any:
         """Return the first value of the first row."""
-        with self.asking() as connection:
-            row = connection.execute(sql.encode(), values).fetchone()
-        return None if row is None else row[0]
+        return self._asked.rows(sql, values)[0][0]
+
+    def ask_sink(self, sql: str, values: Sequence[object] = ()) -> Any:
+        """Return the first value of the first row, from the sink's database."""
+        return self._sink.rows(sql, values)[0][0]
 
     def left(self) -> str:
         """What has not ended, who owns and who lives, in the rows' own words."""
-        with self.asking() as connection:
-            rows = [row for sql in _LEFT for row in connection.execute(sql.encode())]
+        rows = [row for sql in _LEFT for row in self._asked.rows(sql)]
         return "\n".join(" ".join(map(str, row)) for row in rows)
 
     def in_flight(self, node: str) -> int:
@@ -430,32 +423,22 @@ class Bed:
         """The number of what the witness has seen last."""
         return int(self.ask("SELECT coalesce(max(seq), 0) FROM witness"))
 
-    def started(self, *, between: tuple[int, int] | None = None) -> int:
+    def started(self, *, between: tuple[int, int] = (0, 2**63 - 1)) -> int:
         """How many starts the sink has seen; between two moments, monotonic, if given."""
-        with psycopg.connect(self.sink) as connection:
-            row = connection.execute(
-                "SELECT count(*) FROM sink WHERE mono_ns BETWEEN %s AND %s",
-                between or (0, 2**63 - 1),
-            ).fetchone()
-        return 0 if row is None else row[0]
+        sql = "SELECT count(*) FROM sink WHERE mono_ns BETWEEN %s AND %s"
+        return int(self.ask_sink(sql, between))
 
     def starts_by(self, node: str) -> int:
         """How many starts a node has made."""
-        with psycopg.connect(self.sink) as connection:
-            row = connection.execute(
-                "SELECT count(*) FROM sink WHERE node = %s", [node]
-            ).fetchone()
-        return 0 if row is None else row[0]
+        return int(self.ask_sink("SELECT count(*) FROM sink WHERE node = %s", [node]))
 
     def first_delayed_start_ns(self) -> int:
         """When the first run of a job with a delay has started, monotonic."""
-        with psycopg.connect(self.sink) as connection:
-            row = connection.execute(
-                "SELECT min(mono_ns) FROM sink WHERE NOT split_part(run_id, '@', 1) "
-                "= ANY(%s)",
-                [list(self.at_wall_times)],
-            ).fetchone()
-        return 0 if row is None else row[0]
+        sql = (
+            "SELECT min(mono_ns) FROM sink "
+            "WHERE NOT split_part(run_id, '@', 1) = ANY(%s)"
+        )
+        return int(self.ask_sink(sql, [list(self.at_wall_times)]))
 
     def first_change_by(self, node: str, what: str, since: int) -> int:
         """The number of a node's first change of that kind after another; 0: none."""
@@ -479,17 +462,12 @@ class Bed:
         Args:
             clock_was_set: so what has a delay has no due time that could be compared.
         """
-        with psycopg.connect(self.sink) as connection:
-            rows = connection.execute(
-                "SELECT run_id, token, due_ns, at_ns FROM sink"
-            ).fetchall()
+        rows = self._sink.rows("SELECT run_id, token, due_ns, at_ns FROM sink")
         starts: dict[str, set[int]] = {}
         for run_id, token, _, _ in rows:
             starts.setdefault(run_id, set()).add(token)
-        with contextlib.closing(self.open()) as store:
-            found = self._account_runs(store, starts)
-        with self.asking() as connection:
-            wrong = [row[0] for row in connection.execute(_WRONG)]
+        found = self._account_runs(starts)
+        wrong = [row[0] for row in self._asked.rows(_WRONG)]
         strangers = int(self.ask(_FIRED_BY_STRANGERS))
         if strangers:
             wrong.append(f"{strangers} runs fired by strangers")
@@ -508,15 +486,13 @@ class Bed:
             late_s=max(((at - due) / 1e9 for _, _, due, at in rows), default=0.0),
         )
 
-    def _account_runs(
-        self, store: PostgresStore, starts: dict[str, set[int]]
-    ) -> Account:
+    def _account_runs(self, starts: dict[str, set[int]]) -> Account:
         lost = done_twice = doubles = 0
         missing = Counter(self.jobs)
         accepted = set[int]().union(*(node.report.accepted for node in self.nodes))
-        runs = _all_runs(store)
+        runs = _all_runs(self.store)
         for run in runs:
-            attempts = store.attempts(run.id)
+            attempts = self.store.attempts(run.id)
             done = [one.token for one in attempts if one.outcome is Outcome.OK]
             void = {one.token for one in attempts if one.outcome is not Outcome.OK}
             started = starts.get(run.id, set())

@@ -75,7 +75,8 @@ def test_nodes_that_start_at_one_moment_take_nothing_from_each_other(bed: Bed) -
     nodes = 6
     with contextlib.ExitStack() as ends:
         stores = [
-            ends.enter_context(contextlib.closing(bed.open())) for _ in range(nodes)
+            ends.enter_context(contextlib.closing(PostgresStore.open(bed.url)))
+            for _ in range(nodes)
         ]
         barrier = threading.Barrier(nodes)
 
