@@ -8,7 +8,8 @@ Marks of a block of code, after its language:
                         its output, in order, with `...` for what is different each time
     needs=MODULE        only where that module is installed
 
-A server's port on a page is 8765, and a free one where a test follows the page.
+A server's port on a page is 8765, and a free one where a test follows the page. A page
+that reads DATABASE_URL has a database of its own.
 
 All other Python is compiled.
 """
@@ -33,9 +34,12 @@ from typing import NamedTuple
 
 import pytest
 
+from tests.postgres import Postgres
+
 ROOT = Path(__file__).resolve().parent.parent
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 
+DATABASE = "DATABASE_URL"
 LINK = re.compile(r"\]\(([^)\s]+)\)")
 TEST = re.compile(r"`(test_\w+)`")
 TEST_PLACE = re.compile(r"`(tests/[\w/.]*)`")
@@ -121,7 +125,7 @@ def free_port() -> int:
         return int(taken.getsockname()[1])
 
 
-def follow(text: str, directory: Path) -> list[str]:
+def follow(text: str, directory: Path, **variables: str) -> list[str]:
     """Do what a page says; return what came out otherwise than it says."""
     wrong, output, port = [], "", str(free_port())
     text = text.replace("timingwheel serve ", f"timingwheel serve --port {port} ")
@@ -133,7 +137,7 @@ def follow(text: str, directory: Path) -> list[str]:
                 (directory / file).parent.mkdir(parents=True, exist_ok=True)
                 (directory / file).write_text(block.text)
             elif block.language == "sh" and "run" in block.marks:
-                code, output = run_shell(block.text, directory, ends)
+                code, output = run_shell(block.text, directory, ends, variables)
                 if code != 0:
                     wrong.append(f"{block.text}ended with {code}:\n{output}")
             elif block.language == "text" and not shown(block.text, output):
@@ -142,7 +146,10 @@ def follow(text: str, directory: Path) -> list[str]:
 
 
 def run_shell(
-    text: str, directory: Path, ends: contextlib.ExitStack
+    text: str,
+    directory: Path,
+    ends: contextlib.ExitStack,
+    variables: dict[str, str],
 ) -> tuple[int, str]:
     """Run a block; what it leaves running goes on until `ends` closes."""
     path = f"{Path(sys.executable).parent}:/usr/bin:/bin"
@@ -152,7 +159,12 @@ def run_shell(
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         cwd=directory,
-        env={"PYTHONPATH": str(ROOT), "PATH": path, "HOME": str(directory)},
+        env={
+            "PYTHONPATH": str(ROOT),
+            "PATH": path,
+            "HOME": str(directory),
+            **variables,
+        },
         start_new_session=True,
     )
     ends.callback(end_session, shell.pid)
@@ -174,11 +186,17 @@ PROGRAMS = [
 
 
 @pytest.mark.parametrize("page", PROGRAMS, ids=name_of)
-def test_what_a_page_tells_to_do_does_what_it_says(page: Path, tmp_path: Path) -> None:
+def test_what_a_page_tells_to_do_does_what_it_says(
+    page: Path, tmp_path: Path, request: pytest.FixtureRequest
+) -> None:
     missing = [name for name in needed(page) if importlib.util.find_spec(name) is None]
     if missing:
         pytest.skip(f"not installed: {', '.join(missing)}")
-    assert follow(page.read_text(), tmp_path) == []
+    text, variables = page.read_text(), {}
+    if DATABASE in text:
+        postgres: Postgres = request.getfixturevalue("postgres")
+        variables[DATABASE] = postgres.new_schema()
+    assert follow(text, tmp_path, **variables) == []
 
 
 def test_a_page_that_does_not_do_what_it_says_is_seen(tmp_path: Path) -> None:

@@ -54,6 +54,7 @@ from timingwheel.stores.deciding.decision import Decision
 from timingwheel.stores.postgres import schema
 from timingwheel.stores.postgres.candidates import Candidate
 from timingwheel.stores.postgres.claiming import Claiming
+from timingwheel.stores.postgres.glancing import Glance, glance
 from timingwheel.stores.postgres.loading import Loading
 from timingwheel.stores.postgres.owner import Item
 from timingwheel.stores.postgres.replanning import Replanning
@@ -726,3 +727,91 @@ def test_a_job_that_is_put_by_a_calendar_that_is_set_just_then_is_planned_by_the
     next_ns = stage.job(job).next_ns
     assert next_ns is not None
     assert instant_datetime(next_ns).date() > day
+
+
+# -- looking seldom ---------------------------------------------------------------------------
+
+
+def test_a_glance_says_when_the_next_thing_is_due(stage: PostgresStage) -> None:
+    def seen() -> Glance:
+        store = stage.store
+        shards, incs = list(store._members.leases), store._members.incs()
+        return glance(store._connections, shards, incs)
+
+    assert seen() == Glance(is_quiet=True, next_ns=None)
+    jobs = [stage.put(when) for when in (10, every(20))]
+    assert seen() == Glance(is_quiet=True, next_ns=None)  # later than it sees
+    stage.advance(8)
+    assert seen() == Glance(is_quiet=True, next_ns=2 * SECOND)
+    stage.advance(2)
+    assert seen() == Glance(is_quiet=False, next_ns=0)
+    stage.step()
+    stage.advance(9)
+    is_quiet, next_ns = seen()
+    assert is_quiet
+    assert next_ns is not None
+    assert SECOND - stage.grain_ns <= next_ns <= SECOND
+    stage.advance(1)
+    assert not seen().is_quiet
+    stage.store.cancel(jobs[1])
+    assert seen() == Glance(is_quiet=True, next_ns=None)
+
+
+def test_a_glance_sees_what_is_ready_asked_lost_or_woken(
+    stage: PostgresStage, other: PostgresStore
+) -> None:
+    def is_quiet() -> bool:
+        store = stage.store
+        return glance(
+            store._connections, list(store._members.leases), store._members.incs()
+        ).is_quiet
+
+    job_id = stage.put(0, retry=NO_RETRY)
+    stage.fire()
+    assert not is_quiet()  # ready
+    claim = stage.start_one()
+    assert is_quiet()
+    other.cancel(job_id, running="signal")
+    assert not is_quiet()  # asked
+    stage.fire()
+    stage.end(claim, Outcome.CANCELLED)
+    assert is_quiet()
+    stage.put(0)
+    stage.fire()
+    start(other, "o")
+    assert is_quiet()
+    stage.let_die(other)
+    assert not is_quiet()  # lost
+    stage.step()
+    assert is_quiet()
+    pause = Pause(since_ns=stage.now_ns, until_ns=stage.now_ns + SECOND)
+    stage.store.set_queue(Queue(name="q", pause=pause))
+    assert is_quiet()
+    stage.advance(1)
+    assert not is_quiet()  # woken
+    stage.fire()
+    assert is_quiet()
+
+
+def test_what_a_slow_transaction_puts_below_what_has_fired_is_fired(
+    stage: PostgresStage, other: PostgresStore
+) -> None:
+    """T3, temporalio/temporal#2498: a read level that had moved on lost timers.
+
+    Nothing here remembers how far it has read, so a row that appears late is found by
+    the next look, whatever its time; also by a node that took the shards meanwhile.
+    """
+    with psycopg.connect(stage.where) as slow:
+        for number in range(8):
+            stage.store.put_within(slow, [draft(1, key=f"k{number}")])
+            stage.store.put_within(slow, [draft(1)])
+        later = [stage.put(10) for _ in range(8)]
+        stage.advance(10)
+        assert {run.job_id for run in stage.step()} == set(later)
+        slow.commit()
+    assert not glance(stage.store._connections, range(SHARDS), []).is_quiet
+    stage.store.close()
+    stage.is_open = False
+    other.recover()
+    other.fire(100)
+    assert len(start(other, "o")) == 16

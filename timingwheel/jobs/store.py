@@ -537,6 +537,14 @@ class Clustered(Protocol):
 
 
 @runtime_checkable
+class TellsOfQuiet(Protocol):
+    """A store in which a turn that finds nothing costs more than to ask beforehand."""
+
+    def is_quiet(self) -> bool:
+        """Return whether there is nothing to fire, to claim, or to be ended."""
+
+
+@runtime_checkable
 class PutsWithin(Protocol):
     """A store whose jobs can belong to a transaction of the caller's own."""
 

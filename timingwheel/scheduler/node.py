@@ -29,6 +29,7 @@ from timingwheel.jobs.store import (
     Finish,
     JobStore,
     Request,
+    TellsOfQuiet,
     Ticket,
     Verdict,
 )
@@ -207,8 +208,10 @@ class NodeLoop:
             EngineFailedError: the log failed.
             CommitUnknownError: likewise, during this turn.
         """
-        self._watch_the_clock()
         self.in_hand.end_overdue()
+        if self._is_quiet():
+            return False
+        self._watch_the_clock()
         for request in self._store.requests():
             self._pass_on(request)
         turn = _Turn()
@@ -225,6 +228,16 @@ class NodeLoop:
         if refused is not None:
             raise refused
         return turn.more or self.in_hand.has_ends
+
+    def _is_quiet(self) -> bool:
+        """Return whether a store that can tell says that there is nothing to do."""
+        store = self._store
+        return (
+            isinstance(store, TellsOfQuiet)
+            and self._serving
+            and not self.in_hand.has_ends
+            and store.is_quiet()
+        )
 
     def turn(self) -> bool:
         """Step once; on a full disk note that nothing starts until there is room.

@@ -20,6 +20,7 @@ from timingwheel.scheduler.options import require_known
 from timingwheel.stores.door import open_door
 from timingwheel.stores.embedded import EmbeddedStore, StoreOptions
 from timingwheel.stores.fire_rate import FiresPerSecond, checked_rate
+from timingwheel.stores.hints_option import HintsOption, checked_hints
 from timingwheel.stores.shared_store import SharedStore
 from wal.errors import StoreInUseError
 from wal.filesystem import FileSystem
@@ -38,9 +39,13 @@ class SchedulerOptions(StoreOptions, total=False):
         fires_per_second: on PostgreSQL, how many runs may become ready a second, by all
             nodes together. "auto", unless said otherwise: 5,000, and more as long as
             requests stay quick. None: as many as they can.
+        hints: on PostgreSQL, how processes learn at once of what others do. "auto",
+            unless said otherwise: by LISTEN and NOTIFY; a URL: by a listener there, past
+            a pooler; "off": by polling alone, twice a second.
     """
 
     fires_per_second: FiresPerSecond
+    hints: HintsOption
 
 
 IfHeld = Literal["error", "client"]
@@ -106,13 +111,16 @@ def checked_log_options(
     require_known(options, SchedulerOptions, verb="Scheduler")
     if "fires_per_second" in options:
         checked_rate(options["fires_per_second"])
-        if not is_database(source):
-            raise ArgumentError(
-                "fires_per_second",
-                options["fires_per_second"],
-                "it is about a store in a database: leave it out for any other",
-            )
-    others = sorted(options.keys() - {"retention", "fires_per_second"})
+    if "hints" in options:
+        checked_hints(options["hints"])
+    of_databases = sorted(options.keys() & {"fires_per_second", "hints"})
+    if of_databases and not is_database(source):
+        raise ArgumentError(
+            of_databases[0],
+            options.get(of_databases[0]),
+            "it is about a store in a database: leave it out for any other",
+        )
+    others = sorted(options.keys() - {"retention", "fires_per_second", "hints"})
     if others and is_database(source):
         raise ArgumentError(
             others[0],
@@ -182,6 +190,7 @@ def open_store(
             retention=options.get("retention"),
             fires_per_second=options.get("fires_per_second", "auto"),
             window_min=WINDOW_MIN,
+            hints=options.get("hints", "auto"),
         )
     kept = cast("StoreOptions", options)  # what is about a database is not there
     if isinstance(source, FileSystem) or source == MEMORY:

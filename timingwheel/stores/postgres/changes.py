@@ -66,12 +66,13 @@ class RowChanges:
             they have another run.
         ended: runs that have come to rest.
         released: tokens whose attempts are over.
+        asks: requests that other processes must hear of.
 
     Args:
         view: what the decision was made on.
         decision: that one.
         shards: of the store.
-        asks: requests that other processes must hear of.
+        asks: see above.
     """
 
     def __init__(
@@ -103,6 +104,7 @@ class RowChanges:
         self.touched: list[Values] = []
         self.ended: list[Run] = []
         self.released: set[int] = set()
+        self.asks = asks
         self._asked = {ask.token: 2 if ask.kill else 1 for ask in asks}
         self._job_values: dict[JobId, tuple[Job, bool]] = {}
         self._run_values: dict[tuple[JobId, RunKey], LiveRun | HistoryRun] = {}

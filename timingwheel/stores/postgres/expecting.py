@@ -37,6 +37,10 @@ class Expecting:
         self._lock = threading.Lock()
         self._expected: set[RunId] = set()
 
+    def __bool__(self) -> bool:
+        """Whether any run is waited for."""
+        return bool(self._expected)
+
     def add(self, run_id: RunId) -> None:
         """Somebody waits for a run."""
         with self._lock:

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import threading
 import uuid
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from typing import Final
 
 from timingwheel.jobs.errors import UnknownWorkerError
@@ -25,12 +25,10 @@ from timingwheel.stores.postgres.connections import (
     Bools,
     Connections,
     Ints,
-    Rows,
     Texts,
 )
 from timingwheel.stores.postgres.guard import Lease
 from timingwheel.stores.postgres.sharing import (
-    OWN,
     RELEASE,
     RELEASE_PART,
     SETTLED_BEATS,
@@ -100,6 +98,7 @@ class Membership:
     Attributes:
         inc: of the node; 0 until it serves.
         leases: the shards it fires, by number.
+        is_alone: whether there was no other node at the last beat.
 
     Args:
         connections: to the database.
@@ -113,6 +112,7 @@ class Membership:
     ) -> None:
         self.inc = 0
         self.leases: dict[int, Lease] = {}
+        self.is_alone = False
         self._connections = connections
         self._trust = trust
         self._steps = steps
@@ -289,9 +289,9 @@ class Membership:
         """Take shards that nobody fires, up to a fair share; let go of a few beyond it."""
         if not self.inc:
             return []
-        [(nodes, settled, shards)], own = self._connections.all(
-            [(SHARE, [SETTLED_BEATS]), (OWN, [self.inc])]
-        )
+        values = [SETTLED_BEATS, self.inc]
+        [(nodes, settled, shards, own)] = self._connections.rows(SHARE, values)
+        self.is_alone = nodes <= 1
         found = self._believe(own)
         share = -(-shards // max(nodes, 1))
         beyond = len(self.leases) - -(-shards // max(settled, 1))
@@ -302,7 +302,7 @@ class Membership:
             found += self._take(share - len(self.leases), others=nodes > 1)
         return found
 
-    def _believe(self, own: Rows) -> list[Taken]:
+    def _believe(self, own: Sequence[Sequence[int]]) -> list[Taken]:
         """Have this node know what is its own; return what it did not know of.
 
         The answer to a take may be lost: nobody else would fire what it took, as long as

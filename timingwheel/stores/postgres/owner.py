@@ -11,6 +11,7 @@ import threading
 from collections.abc import Callable, Sequence
 from typing import Final, NamedTuple
 
+from timingwheel.engine.timeline import Now
 from timingwheel.jobs.errors import UnknownJobError
 from timingwheel.jobs.model import Draft, Job, JobId, JobState, Run
 from timingwheel.jobs.store import JobRef, Request
@@ -81,6 +82,8 @@ class PostgresOwner:
         claimed: by token, whether the handler of an attempt that this process was given
             has started; `starting` guards it.
         inc: of this node; 0: it fires nothing.
+        written: called with what a step has written, and when it was decided.
+        put: called with a plain job that was put, and its shard.
 
     Args:
         connections: see above.
@@ -110,6 +113,8 @@ class PostgresOwner:
         self.claimed: dict[int, bool] = {}
         self.starting = threading.RLock()
         self.inc = 0
+        self.written: Callable[[RowChanges, Now], None] = _ignored
+        self.put: Callable[[int, Draft], None] = _ignored
         self._requests: list[Request] = []
         self._numbers = Numbers(connections)
 
@@ -129,6 +134,7 @@ class PostgresOwner:
             return None
         if on is None:
             self.wake()
+            self.put(self.shard(job_id), draft)
         return JobRef(job_id, created=True)
 
     # -- steps --------------------------------------------------------------------------
@@ -203,6 +209,7 @@ class PostgresOwner:
             return Stale(set(), set())
         if stale is None:
             self._settle(changes, asked)
+            self.written(changes, view.now)
         return stale
 
     def decided(
@@ -315,6 +322,10 @@ class PostgresOwner:
                 "job", job_id, "pass the id of a job that is not over yet"
             )
         return job
+
+
+def _ignored(*_: object) -> None:
+    """Nobody wants to know."""
 
 
 def _parts(batch: list[Item], stale: Stale) -> list[list[Item]]:

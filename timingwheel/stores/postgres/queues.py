@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
 from typing import Final
 
@@ -44,9 +45,11 @@ class Queues:
 
     Args:
         owner: this process's part of it.
+        tell: called when a queue was set: others may start more now.
     """
 
-    def __init__(self, owner: PostgresOwner) -> None:
+    def __init__(self, owner: PostgresOwner, tell: Callable[[], None]) -> None:
+        self._tell = tell
         self._owner = owner
         self._connections = owner.connections
 
@@ -69,6 +72,7 @@ class Queues:
         """Replace what is known of a queue."""
         self._connections.rows(_SET, [searched(queue.name), encode(queue)])
         self._owner.wake()
+        self._tell()
 
     def calendar(self, name: str) -> NamedCalendar | None:
         """Return a calendar."""

@@ -37,9 +37,6 @@ RETURNING s.shard, s.epoch, free.was_released, free.zone_rules
 """
 """Takes shards that nobody fires: how many at most, the node's number."""
 
-OWN: Final = "SELECT shard, epoch FROM timingwheel_shard WHERE owner_inc = %s"
-"""The shards of a node: its number."""
-
 RELEASE: Final = """
 UPDATE timingwheel_shard SET owner_inc = NULL, epoch = epoch + 1
 WHERE owner_inc = %s AND shard = ANY(%s)
@@ -48,10 +45,15 @@ WHERE owner_inc = %s AND shard = ANY(%s)
 
 SHARE: Final = """
 SELECT count(*), count(*) FILTER (WHERE beats >= %s),
-    (SELECT count(*) FROM timingwheel_shard)
+    (SELECT count(*) FROM timingwheel_shard),
+    (
+        SELECT coalesce(array_agg(ARRAY[shard, epoch]), '{}'::bigint[])
+        FROM timingwheel_shard WHERE owner_inc = %s
+    )
 FROM timingwheel_member WHERE is_node AND until_ns > timingwheel_elapsed()
 """
-"""How many nodes live, and of them have settled, and how many shards there are: beats."""
+"""How many nodes live, and of them have settled, how many shards there are, and which are
+a node's: beats, its number."""
 
 
 class Taken(NamedTuple):

@@ -66,6 +66,7 @@ from timingwheel.stores.deciding.decision import Decision
 from timingwheel.stores.deciding.live import LiveRun
 from timingwheel.stores.deciding.putting import is_plain
 from timingwheel.stores.fire_rate import FiresPerSecond, checked_rate
+from timingwheel.stores.hints_option import HintsOption, checked_hints
 from timingwheel.stores.history_retention import Retention
 from timingwheel.stores.identity import StoreTag, require_run_id
 from timingwheel.stores.postgres.claiming import Claiming
@@ -73,6 +74,9 @@ from timingwheel.stores.postgres.connections import Connections
 from timingwheel.stores.postgres.errors import DatabaseAwayError
 from timingwheel.stores.postgres.expecting import Expecting
 from timingwheel.stores.postgres.forecast import load_ahead
+from timingwheel.stores.postgres.glancing import glance
+from timingwheel.stores.postgres.hinting import POLL_NS, Hinting
+from timingwheel.stores.postgres.hints import Heard, Hints
 from timingwheel.stores.postgres.limits import FireLimits
 from timingwheel.stores.postgres.listing import Listing
 from timingwheel.stores.postgres.loading import Loading
@@ -94,8 +98,8 @@ replace = msgspec.structs.replace
 
 TTL_NS: Final = 6_000_000_000
 """How long a node lives after its last sign of life."""
-POLL_NS: Final = 500_000_000
-"""How long a node rests at most before it looks for what others have put."""
+TURN_EVERY_NS: Final = 60_000_000_000
+"""However quiet all is, a node takes a whole turn so often."""
 REBIND_PART: Final = 64
 DURABLE: Final = Ticket(0)
 """Whatever a call has done is durable when it returns."""
@@ -113,6 +117,7 @@ class PostgresStore:
         retention: how long what has ended is kept.
         rng: for jitter and backoff.
         fires_per_second, window_min: see FireLimits.
+        listen_at: where hints of others are heard; None: there are none.
     """
 
     def __init__(
@@ -127,6 +132,7 @@ class PostgresStore:
         rng: random.Random,
         fires_per_second: FiresPerSecond,
         window_min: int | None,
+        listen_at: str | None,
     ) -> None:
         self._connections = connections
         self._clock = clock
@@ -138,7 +144,6 @@ class PostgresStore:
             tag=StoreTag(store.bytes),
             rng=rng,
         )
-        self._within = PutWithin(self._owner, store)
         self._trust = Trust(clock, ttl_ns, self._owner.claimed)
         self._steps = Steps(connections)
         self._members = Membership(connections, self._trust, self._steps, ttl_ns=ttl_ns)
@@ -155,10 +160,19 @@ class PostgresStore:
         )
         self._unheard = Unheard(self._owner, self._serving)
         self._listing = Listing(connections, shards)
-        self._queues = Queues(self._owner)
         self._expecting = Expecting(connections, shards)
+        self._hints = Hints(connections, store, listen_at, clock, self._hear)
+        self._hinting = Hinting(
+            self._hints, self._owner, self._members, self._expecting, clock
+        )
+        self._owner.written = self._hinting.wrote
+        self._owner.put = self._hinting.put_plain
+        self._queues = Queues(self._owner, partial(self._hints.tell, "ready"))
+        self._within = PutWithin(self._owner, store, self._put_by_others)
         self._tending = Tending(self.tend, clock, every_ns=ttl_ns // 3)
         self._watching = Watching(self._trust, clock)
+        self._quiet_until_ns: int | None = None
+        self._turn_by_ns = clock.monotonic_ns()
         self._upkeep = Upkeep(connections, self._loading, clock, retention)
         self._is_closed = False
 
@@ -174,6 +188,7 @@ class PostgresStore:
         rng: random.Random | None = None,
         fires_per_second: FiresPerSecond = None,
         window_min: int | None = None,
+        hints: HintsOption = "off",
     ) -> Self:
         """Open a store, made if it is not there; fire nothing yet.
 
@@ -189,13 +204,17 @@ class PostgresStore:
                 "auto": as many as leave requests quick; None: as many as it can.
             window_min: no more becomes ready than workers will soon take: at least so
                 many runs for each task in each queue; None: all that is due.
+            hints: "auto": processes tell each other what to look for, by NOTIFY; a URL:
+                hear of it there; "off": all is found by polling.
 
         Raises:
-            ArgumentError: fires_per_second is no rate.
+            ArgumentError: fires_per_second is no rate, or hints no such option.
             SchemaError: its tables are newer than this version.
             DatabaseAwayError: the database cannot be reached.
         """
         fires_per_second = checked_rate(fires_per_second)
+        hints = checked_hints(hints)
+        listen_at = {"auto": where, "off": None}.get(hints, hints)
         connections = Connections(where)
         try:
             with connections.lent() as connection:
@@ -210,6 +229,7 @@ class PostgresStore:
                 rng=rng if rng is not None else random.Random(),
                 fires_per_second=fires_per_second,
                 window_min=window_min,
+                listen_at=listen_at,
             )
         except BaseException:
             connections.close()
@@ -227,6 +247,7 @@ class PostgresStore:
         self._limits.stop()
         try:
             self._members.close()
+            self._hints.stop()
         finally:
             self._connections.close()
 
@@ -237,6 +258,7 @@ class PostgresStore:
         self._tending.stop()
         self._watching.stop()
         self._limits.stop()
+        self._hints.stop()
 
     def now(self) -> Instant:
         """Return the present by which this store decides what is due."""
@@ -580,6 +602,7 @@ class PostgresStore:
         self._upkeep.prepare()
         lost = self._serving.recover()
         self._start_tending()
+        self._hints.listen()
         return lost
 
     def hand_over(self) -> None:
@@ -599,17 +622,37 @@ class PostgresStore:
         self._serving.tend()
         self._limits.tend()
         self._owner.tell(self._expecting.ended())
+        if self._expecting:
+            self._hints.tell("want")
         self._upkeep.tend(purges=0 in self._members.leases)
 
     def purge(self) -> int:
         """Forget what is old enough; how many days, runs, jobs and skip ranges went."""
         return self._upkeep.purge()
 
+    def is_quiet(self) -> bool:
+        """Return whether there is nothing to do; see TellsOfQuiet."""
+        self._quiet_until_ns = None
+        now_ns = self._clock.monotonic_ns()
+        if self._owner.news or self._owner.has_requests or now_ns >= self._turn_by_ns:
+            return False
+        rest_ns = self._hinting.rest_ns()
+        seen = glance(
+            self._connections, list(self._members.leases), self._members.incs()
+        )
+        if seen.is_quiet:
+            next_ns = rest_ns if seen.next_ns is None else min(rest_ns, seen.next_ns)
+            self._quiet_until_ns = now_ns + next_ns
+        return seen.is_quiet
+
     def fire(self, limit: int) -> tuple[int, Ticket]:
         """Make ready what is due; see JobStore."""
         with self._owner.changed:
             self._owner.news = False
+        self._turn_by_ns = self._clock.monotonic_ns() + TURN_EVERY_NS
+        self._hinting.resting()  # what the last turn has left to others
         fired = self._serving.fire(limit)
+        self._hinting.made_ready(fired)
         if self._steps.is_suspect:
             self._tending.hurry()
         return fired, DURABLE
@@ -647,6 +690,7 @@ class PostgresStore:
             except UnknownWorkerError:
                 self._members.forget(worker)
                 raise
+            self._hinting.took(len(claiming.claims), count)
             return claiming.claims, DURABLE
         self._unheard.give_back(claiming.inc)
         try:
@@ -656,6 +700,7 @@ class PostgresStore:
         except DatabaseAwayError:
             self._unheard.note(claiming.claims)
             raise
+        self._hinting.took(len(claiming.claims), count)
         return self._trust.kept(claiming.inc, claiming.claims), DURABLE
 
     def begin(self, run_id: RunId, token: int) -> bool:  # noqa: ARG002 - the token says all
@@ -685,8 +730,11 @@ class PostgresStore:
         if self._owner.news or self._owner.has_requests:
             self._owner.news = False
             return
-        poll_ns = min(POLL_NS, self._limits.rest_ns, WAIT_MAX_NS)
-        rest_ns = self._clock.monotonic_ns() + poll_ns
+        self._hinting.resting()
+        rest_ns = self._quiet_until_ns
+        if rest_ns is None:
+            poll_ns = min(POLL_NS, self._limits.rest_ns, WAIT_MAX_NS)
+            rest_ns = self._clock.monotonic_ns() + poll_ns
         ends_ns = rest_ns if until_ns is None else min(rest_ns, until_ns)
         self._clock.wait(self._owner.changed, ends_ns)
 
@@ -697,10 +745,19 @@ class PostgresStore:
         """
         self._owner.listeners.append(listener)
 
+    def _hear(self, heard: Heard) -> None:
+        self._hinting.hear(heard)
+
+    def _put_by_others(self) -> None:
+        """A caller's transaction has put a job: look for it, here and elsewhere."""
+        self._hints.foreign()
+        self._owner.wake()
+
     def expect(self, run_id: RunId) -> None:
         """Have listeners told of a run's end, whichever process ends it."""
         self._expecting.add(run_id)
         self._tending.start()
+        self._hinting.expect()
 
     def expect_no_more(self, run_id: RunId) -> None:
         """Nobody waits for that run any more."""

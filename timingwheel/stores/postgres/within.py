@@ -16,7 +16,7 @@ from __future__ import annotations
 import threading
 import uuid
 import weakref
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Final
 
 from psycopg import errors
@@ -86,9 +86,13 @@ class PutWithin:
     Args:
         owner: this process's part of the store.
         store: its uuid.
+        tell: called when a put is written, and its transaction goes on.
     """
 
-    def __init__(self, owner: PostgresOwner, store: uuid.UUID) -> None:
+    def __init__(
+        self, owner: PostgresOwner, store: uuid.UUID, tell: Callable[[], None]
+    ) -> None:
+        self._tell = tell
         self._owner = owner
         self._store = store
         self._lock = threading.Lock()
@@ -109,6 +113,7 @@ class PutWithin:
         if len(drafts) == 1 and _is_plain_and_near(drafts[0]):
             ref = self._owner.put_plain(drafts[0], on=borrowed)
             assert ref is not None, "it is far from the end of time"
+            self._tell()
             return [ref]
         loading = Loading(borrowed, self._owner.shards, known=self._owner.loading)
         wanted = wanted_by(self._owner.tag, drafts)
@@ -122,7 +127,10 @@ class PutWithin:
         for _ in range(TRIES_MAX):
             view = loading.view(wanted)
             changes, _ = self._owner.decided(view, [decide], loading)
-            if not changes or self._write(borrowed, view, changes, may_fail=may_fail):
+            if not changes:
+                return refs
+            if self._write(borrowed, view, changes, may_fail=may_fail):
+                self._tell()
                 return refs
             if borrowed.rows(_ISOLATION) != [("read committed",)]:
                 raise errors.SerializationFailure(_SERIALIZE)
