@@ -2,18 +2,44 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterator, Sequence
 
+import msgspec
+import psycopg
 import pytest
 
 from tests.postgres import Postgres
 from tests.stores.postgres_stage import PostgresStage
-from tests.stores.stage import SECOND, draft
+from tests.stores.stage import (
+    NO_RETRY,
+    ONCE,
+    SECOND,
+    STEADY,
+    TASK,
+    WORKER,
+    after,
+    draft,
+    end_of,
+)
 from timingwheel.errors import ArgumentError
-from timingwheel.jobs.model import Cap
-from timingwheel.jobs.store import Change
+from timingwheel.jobs.model import (
+    Cap,
+    JobId,
+    Outcome,
+    Queue,
+    RetryPolicy,
+    Run,
+    RunId,
+)
+from timingwheel.jobs.store import Change, Verdict
 from timingwheel.jobs.triggers import At, Delay
+from timingwheel.stores.history_entries import decode_run
 from timingwheel.stores.postgres.connections import Connections, Rows, Statement
+from timingwheel.stores.postgres.looking import _LOOK
+from timingwheel.stores.postgres.taking import _TAKE, HOLD_NS
+
+replace = msgspec.structs.replace
 
 
 class CountedConnections(Connections):
@@ -109,3 +135,230 @@ def test_a_delay_beyond_the_end_of_time_is_refused_by_name(
     with pytest.raises(ArgumentError, match="before the year 2262"):
         stage.store.put([draft(Delay((1 << 63) - 1))])
     assert stage.runs() == []
+
+
+# -- ends -------------------------------------------------------------------------------------
+
+_PAST = """
+SELECT day, version, plain, state, task, queue, created_ns, ended_ns, discarded, tags, tries,
+body FROM timingwheel_past WHERE job_id = %s
+"""
+
+
+@pytest.mark.parametrize("result", [None, b"r", bytes.fromhex("7FEDCBA987654321")])
+def test_a_plain_success_leaves_the_same_row_by_the_short_way_and_the_long(
+    stage: PostgresStage, messages: list[list[str]], result: bytes | None
+) -> None:
+    """The third result looks like the mark that keeps a place: it goes the long way."""
+    jobs = [stage.put(0, queue="q", priority=2) for _ in range(2)]
+    claims = {claim.run.job_id: claim for claim in stage.start_due()}
+    stage.advance(3)
+    messages.clear()
+    told = [stage.end(claims[jobs[0]], result=result, log="l")]
+    assert (len(messages) == 1) == (result is None or len(result) < 8)
+    stage.store._owner.plain_ends.forget(())
+    told.append(stage.end(claims[jobs[1]], result=result, log="l"))
+    assert told == [Verdict.ACCEPTED] * 2
+    rows = []
+    for job in jobs:
+        [row] = stage.sql(_PAST, [job])
+        value = decode_run(row[-1])
+        assert value.attempt is not None
+        assert value.run.ended_ns == value.attempt.ended_ns == stage.now_ns == row[7]
+        attempt = replace(value.attempt, run_id=RunId(""), token=0)
+        run = replace(value.run, job_id=JobId(""), nominal_ns=0, due_ns=0)
+        assert value.run.due_ns == value.run.nominal_ns
+        rows.append((*row[:-1], replace(value, run=run, attempt=attempt)))
+    assert rows[0] == rows[1]
+    assert stage.sql(
+        "SELECT count(*) FROM timingwheel_run WHERE state <> 'planned'"
+    ) == [(0,)]
+
+
+def test_who_hears_of_a_short_end_hears_when_it_was(stage: PostgresStage) -> None:
+    told: list[Run] = []
+    stage.store.add_listener(told.extend)
+    job = stage.put(0)
+    stage.end(stage.start_one())
+    assert told == [stage.run(job)]
+    assert told[0].ended_ns == stage.now_ns
+
+
+def test_a_plain_job_that_another_comes_after_ends_the_long_way(
+    stage: PostgresStage,
+) -> None:
+    before = stage.put(0)
+    claim = stage.start_one()
+    behind = stage.put(after(before))
+    assert stage.end(claim) is Verdict.ACCEPTED
+    assert stage.states(behind) == ["ready"]
+
+
+def test_a_short_end_of_an_attempt_that_was_taken_away_is_refused(
+    stage: PostgresStage,
+) -> None:
+    job = stage.put(0)
+    claim = stage.start_one()
+    stage.sql("UPDATE timingwheel_run SET token = token + 1, version = version + 1")
+    assert stage.end(claim) is Verdict.LEASE_LOST
+    stage.sql("UPDATE timingwheel_run SET token = token - 1, inc = inc + 1")
+    assert stage.store._owner.plain_ends.end([end_of(claim)]) == {}
+    assert stage.states(job) == ["running"]
+
+
+@pytest.mark.parametrize("outcome", [Outcome.OK, Outcome.ERROR])
+@pytest.mark.parametrize("named", [{}, {"name": "n"}], ids=["plain", "named"])
+@pytest.mark.parametrize("retry", [NO_RETRY, STEADY], ids=["over", "again"])
+def test_an_end_whose_answer_was_lost_is_accepted_when_it_is_told_again(
+    stage: PostgresStage, outcome: Outcome, named: dict[str, str], retry: RetryPolicy
+) -> None:
+    job = stage.put(0, retry=retry, **named)
+    claim = stage.start_one()
+    assert stage.end(claim, outcome) is Verdict.ACCEPTED
+    states = stage.states(job)
+    assert stage.end(claim, outcome) is Verdict.ACCEPTED
+    assert stage.end(claim, Outcome.TIMEOUT) is Verdict.LEASE_LOST
+    assert stage.states(job) == states
+
+
+def test_what_was_lost_is_not_accepted_when_it_ends_after_all(
+    stage: PostgresStage,
+) -> None:
+    job = stage.put(0)
+    claim = stage.start_one()
+    stage.store.leave(WORKER)
+    assert stage.states(job) == ["ready"]
+    assert stage.end(claim) is Verdict.LEASE_LOST
+    assert stage.end(claim, Outcome.LOST) is Verdict.LEASE_LOST
+
+
+# -- taking -----------------------------------------------------------------------------------
+
+
+def test_a_turn_takes_what_is_due_in_one_look_and_one_statement(
+    stage: PostgresStage, messages: list[list[str]]
+) -> None:
+    stage.fire()
+    stage.claim()
+    jobs = [stage.put(n / 100) for n in (2, 1, 0)]
+    stage.advance(1)
+    messages.clear()
+    stage.store.fire(100)
+    claims = stage.claim(ahead=10)
+    assert messages == [[_LOOK], [_TAKE]]
+    assert [claim.run.job_id for claim in claims] == jobs[::-1]
+    states = stage.sql(
+        "SELECT state, attempts, wake_ns FROM timingwheel_run WHERE inc > 0"
+    )
+    assert states == [("running", 1, None)] * 3
+
+
+def test_what_workers_do_not_come_for_becomes_ready_at_the_next_fire(
+    stage: PostgresStage,
+) -> None:
+    job = stage.put(0)
+    stage.claim(0)
+    stage.advance(1)
+    assert stage.store.fire(100)[0] == 1
+    assert stage.states(job) == ["planned"]
+    assert stage.store.fire(100)[0] == 1
+    assert stage.states(job) == ["ready"]
+
+
+def test_nothing_is_taken_that_a_better_ready_run_stands_before(
+    stage: PostgresStage,
+) -> None:
+    stage.store.set_queue(Queue(name="q", limit=1))
+    first, second = (stage.put(0, queue="q", priority=9) for _ in range(2))
+    stage.fire()
+    third = stage.put(0)
+    stage.advance(1)
+    claims = stage.claim(3)
+    assert [claim.run.job_id for claim in claims] == [
+        first
+    ]  # no more than that is known
+    stage.fire()
+    assert [claim.run.job_id for claim in stage.claim(3)] == [third]
+    assert stage.states(second) == ["ready"]
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"name": "n"},
+        {"cap": Cap("c", 1)},
+        {"delivery": ONCE},
+        {"queue": "q"},
+        {"task": "unknown"},
+    ],
+    ids=["named", "capped", "once", "set queue", "other task"],
+)
+def test_what_cannot_be_taken_directly_is_made_ready_at_the_next_fire(
+    stage: PostgresStage, options: dict[str, object]
+) -> None:
+    stage.store.set_queue(Queue(name="q"))
+    job, direct = stage.put(0.1, **options), stage.put(0.1)
+    stage.advance(1)
+    stage.store.fire(100)
+    assert [claim.run.job_id for claim in stage.claim()] == [direct]
+    stage.store.fire(100)
+    assert stage.states(job) == ["ready"]
+
+
+def test_a_node_takes_nothing_of_shards_that_are_anothers(
+    stage: PostgresStage, messages: list[list[str]]
+) -> None:
+    jobs = [stage.put(0) for _ in range(8)]
+    stage.advance(1)
+    stage.sql("UPDATE timingwheel_shard SET epoch = epoch + 1")
+    stage.store.fire(100)
+    assert stage.claim() == []
+    assert [_TAKE] in messages
+    assert [stage.states(job) for job in jobs] == [["planned"]] * 8
+
+
+def test_a_run_that_another_changes_just_then_is_not_taken(
+    stage: PostgresStage,
+) -> None:
+    """The version is what guards: with the row as it was seen, both would start it."""
+    job = stage.put(0)
+    stage.advance(1)
+    with psycopg.connect(stage.where) as rival:
+        rival.execute("UPDATE timingwheel_run SET version = version + 1")
+        assert stage.claim() == []  # and it does not wait for the other
+    [claim] = stage.claim()
+    assert claim.run.job_id == job
+
+
+def test_due_runs_become_ready_for_others_when_own_workers_have_enough(
+    stage: PostgresStage,
+) -> None:
+    jobs = [stage.put(0) for _ in range(3)]
+    with contextlib.closing(stage.node()) as other:
+        other.join("o")
+        assert other.claim("o", tasks=frozenset({TASK}), count=5)[0] == []
+        stage.advance(1)
+        stage.store.fire(100)
+        assert len(stage.claim(1)) == 1
+        stage.store.fire(100)
+        assert sorted(state for job in jobs for state in stage.states(job)) == [
+            "ready",
+            "ready",
+            "running",
+        ]
+        assert len(other.claim("o", tasks=frozenset({TASK}), count=5)[0]) == 2
+
+
+def test_what_workers_do_not_get_through_goes_by_rank_again(
+    stage: PostgresStage,
+) -> None:
+    jobs = [stage.put(0) for _ in range(3)]
+    stage.advance(1)
+    for _ in range(2):
+        stage.store.fire(100)
+        assert len(stage.claim(1)) == 1
+        stage.clock.advance(ns=HOLD_NS + 1)
+        stage.store.tend()
+    stage.store.fire(100)
+    states = [state for job in jobs for state in stage.states(job)]
+    assert sorted(states) == ["ready", "running", "running"]

@@ -29,6 +29,7 @@ from timingwheel.stores.postgres.rows import (
     shard_of,
     texts,
 )
+from timingwheel.stores.postgres.taking import Taking
 from timingwheel.stores.postgres.writing import CONFLICTS
 
 replace = msgspec.structs.replace
@@ -97,7 +98,7 @@ taken AS (
     UPDATE timingwheel_run r SET state = 'running', version = r.version + 1,
         attempts = r.attempts + 1, started_ns = %s, token = u.token, worker = %s,
         inc = %s, caps = u.caps::text[], asked = 0,
-        wake_ns = CASE WHEN r.plain THEN r.wake_ns END
+        wake_ns = NULL
     FROM locked u WHERE r.shard = u.shard AND r.job_id = u.job_id
     AND r.nominal_ns = u.nominal_ns AND r.n = u.n
     RETURNING u.place, u.token
@@ -118,6 +119,7 @@ class Claiming:
         count: how many may start now.
         ahead: how many more first attempts may be taken beyond.
         queues: of which queues; None: of all.
+        taking: takes first what needs no weighing; None: all is weighed.
 
     Attributes:
         claims: what the worker gets.
@@ -134,12 +136,14 @@ class Claiming:
         count: int,
         ahead: int,
         queues: frozenset[str] | None,
+        taking: Taking | None = None,
     ) -> None:
         self.claims: list[Claim] = []
         self._owner = owner
         self._members = members
         self._worker = worker
         self.inc = members.inc_of(worker)
+        self._taking = taking if queues is None else None
         self._tasks = Texts(map(searched, sorted(tasks)))
         self._queues = None if queues is None else Texts(map(searched, sorted(queues)))
         self._count = count
@@ -148,11 +152,34 @@ class Claiming:
         self._full: set[str] = set()
 
     def run(self) -> None:
-        """Claim until there is enough, or no more."""
+        """Claim until there is enough, or no more.
+
+        Raises:
+            UnknownWorkerError: the worker's lease is past.
+        """
+        if self._taking is not None and not self._take_directly(self._taking):
+            return
         for _ in range(PARTS_MAX):
             wanted = min(self._count + self._ahead, CLAIM_PART)
             if wanted <= 0 or not self._claim_part(wanted):
                 return
+
+    def _take_directly(self, taking: Taking) -> bool:
+        """Take what may be taken directly; return whether there may be more to claim."""
+        for _ in range(PARTS_MAX):
+            wanted = min(self._count + self._ahead, CLAIM_PART)
+            if wanted <= 0:
+                return False
+            took = taking.take(self._worker, self.inc, tasks=self._tasks, count=wanted)
+            for claim in took.claims:
+                self._add(claim)
+            if took.has_loose:
+                self._owner.wake()  # fire makes them ready
+            if took.missed and not took.is_alive:
+                raise self._lost()
+            if not took.missed and len(took.claims) < wanted:
+                return took.is_blocked
+        return True
 
     def _claim_part(self, wanted: int) -> bool:
         """Read, choose and write once; False: there is no more to be had."""
@@ -261,15 +288,18 @@ class Claiming:
             return False
         is_ok, is_alive = rows[0][:2]
         if not is_alive:
-            raise UnknownWorkerError(
-                "worker", self._worker, "join first, or again: it was lost"
-            )
+            raise self._lost()
         if not is_ok:
             return False
         for _, _, place, token in rows:
             if place is not None:
                 self._note(picked[place - 1], token)
         return True
+
+    def _lost(self) -> UnknownWorkerError:
+        return UnknownWorkerError(
+            "worker", self._worker, "join first, or again: it was lost"
+        )
 
     def _statement(self, picked: Sequence[Candidate]) -> Statement:
         runs = [candidate.row.live.run for candidate in picked]
@@ -305,16 +335,21 @@ class Claiming:
         )
         once = policy.delivery is Delivery.AT_MOST_ONCE
         tries = run.attempts - live.uncounted
-        self._owner.claimed[token] = False
-        self.claims.append(
-            Claim(
-                run=run,
-                payload=candidate.payload,
-                token=token,
-                timeout_ns=policy.timeout_ns,
-                last=once or tries >= policy.retry.attempts,
-            )
+        claim = Claim(
+            run=run,
+            payload=candidate.payload,
+            token=token,
+            timeout_ns=policy.timeout_ns,
+            last=once or tries >= policy.retry.attempts,
         )
+        if candidate.row.plain is not None:
+            worker = self._worker, self.inc
+            self._owner.plain_ends.note(claim, policy, worker)
+        self._add(claim)
+
+    def _add(self, claim: Claim) -> None:
+        self._owner.claimed[claim.token] = False
+        self.claims.append(claim)
         if self._count > 0:
             self._count -= 1
         else:

@@ -6,6 +6,25 @@ from typing import Final
 
 from timingwheel.engine.records import Base
 
+# The planner believes that an array has ten items. Without that it expects as many rows as
+# the limit allows, and reads all that wait rather than probe for those few.
+KEYS: Final = """
+keys AS MATERIALIZED (
+    SELECT u.* FROM (
+        SELECT array_agg(shard) AS shards, array_agg(job_id) AS jobs,
+        array_agg(nominal_ns) AS nominals, array_agg(n) AS ns,
+        array_agg(version) AS versions FROM {found}
+    ) AS a, unnest(a.shards, a.jobs, a.nominals, a.ns, a.versions)
+    AS u(shard, job_id, nominal_ns, n, version)
+)"""
+"""Which runs the part `found` has found, to be joined with their table by its key."""
+DIRECT: Final = """r.plain AND r.state = 'planned' AND r.cap IS NULL AND NOT r.once
+AND r.task = ANY(%s) AND NOT EXISTS (
+    SELECT 1 FROM timingwheel_queue q WHERE q.name = r.queue
+)"""
+"""Whether a worker that can run these tasks takes a due run `r` without its being made
+ready first: nothing bounds it, and it may wait inside an executor. Values: the tasks."""
+
 # A plain run keeps the base that says what its trigger was; others wake by the wall clock
 # when they are too late to start.
 OWN_AND_CLOCK: Final = f"""
@@ -27,9 +46,10 @@ Values: shards, epochs, its number, and an elapsed time after which nothing is d
 clock must have been set (steps.py)."""
 
 MADE_READY: Final = f"""
+{KEYS.format(found="due")},
 locked AS MATERIALIZED (
     SELECT r.shard, r.job_id, r.nominal_ns, r.n
-    FROM due d JOIN timingwheel_run r ON r.shard = d.shard AND r.job_id = d.job_id
+    FROM keys d JOIN timingwheel_run r ON r.shard = d.shard AND r.job_id = d.job_id
     AND r.nominal_ns = d.nominal_ns AND r.n = d.n AND r.version = d.version
     ORDER BY r.shard, r.job_id, r.nominal_ns, r.n FOR UPDATE OF r
 )
@@ -59,6 +79,23 @@ due AS MATERIALIZED (
 
 Values: those of OWN_AND_CLOCK, how many a shard, how many."""
 
+LOOSE: Final = f"""
+WITH {OWN_AND_CLOCK},
+due AS MATERIALIZED (
+    SELECT r.shard, r.job_id, r.nominal_ns, r.n, r.version FROM own, clock, LATERAL (
+        SELECT r.* FROM timingwheel_run r
+        WHERE r.shard = own.shard AND r.wake_base = clock.base
+        AND r.wake_ns <= clock.now_ns
+        AND r.wake_ns IS NOT NULL AND r.state IN ('planned', 'retrying')
+        ORDER BY r.wake_ns LIMIT %s
+    ) AS r WHERE NOT ({DIRECT}) LIMIT %s
+),
+{MADE_READY}"""
+"""As READY, but those are left that workers take directly.
+
+Values: shards, epochs, the node's number, how many a shard are looked at, tasks that are
+taken directly, how many."""
+
 DUE_JOBS: Final = f"""
 SELECT d.id FROM unnest(%s::bigint[]) AS own(shard), (VALUES
     ({int(Base.ELAPSED)}, timingwheel_elapsed()),
@@ -72,11 +109,10 @@ SELECT d.id FROM unnest(%s::bigint[]) AS own(shard), (VALUES
 """
 """Jobs whose next occurrence, or the end of whose pause, has come: shards, limits."""
 
-LATE_RUNS: Final = f"""
+LATE_RUNS: Final = """
 SELECT r.job_id, r.nominal_ns, r.n FROM timingwheel_run r
-WHERE r.shard = ANY(%s) AND r.wake_base = {int(Base.WALL)}
-AND r.wake_ns <= timingwheel_now() AND r.wake_ns IS NOT NULL
-AND r.state = 'ready' LIMIT %s
+WHERE r.shard = ANY(%s) AND r.expires_ns <= timingwheel_now()
+AND r.expires_ns IS NOT NULL AND r.state = 'ready' AND r.attempts = 0 LIMIT %s
 """
 """Ready runs that are too late to start: shards, a limit."""
 

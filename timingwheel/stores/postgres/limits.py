@@ -72,13 +72,16 @@ class FireLimits:
             return READY, [*own, self._allowed, self._allowed]
         return self._window.statement(own, self._allowed)
 
-    def fired(self, ready: int, occurrences: int) -> None:
-        """Take in what came of it."""
+    def fired(self, ready: int | None, occurrences: int) -> None:
+        """Take in what came of it; None: the statement was not asked for."""
         if self._window is not None and self._allowed:
-            self._window.fired(ready)
-        most = max(ready, occurrences)
+            if ready is None:
+                self._window.idle()
+            else:
+                self._window.fired(ready)
+        most = max(ready or 0, occurrences)
         self.rate.used(
-            ready + occurrences,
+            (ready or 0) + occurrences,
             is_held_up=self._allowed < self._limit and most >= self._allowed,
         )
         if self.rate.is_held_up and self.rate.is_found:

@@ -21,6 +21,7 @@ from timingwheel.stores.postgres.changes import RowChanges
 from timingwheel.stores.postgres.connections import Connections, Database
 from timingwheel.stores.postgres.guard import Guard, Lease, Stale
 from timingwheel.stores.postgres.loading import Loading
+from timingwheel.stores.postgres.plain_end import PlainEnds
 from timingwheel.stores.postgres.plain_put import put_plain
 from timingwheel.stores.postgres.rows import shard_of
 from timingwheel.stores.postgres.view import LoadedView, Missing, Wanted
@@ -81,6 +82,7 @@ class PostgresOwner:
         listeners: called with runs that have ended by what this process did.
         claimed: by token, whether the handler of an attempt that this process was given
             has started; `starting` guards it.
+        plain_ends: of attempts that it was given.
         inc: of this node; 0: it fires nothing.
         written: called with what a step has written, and when it was decided.
         put: called with a plain job that was put, and its shard.
@@ -111,6 +113,7 @@ class PostgresOwner:
         self.news = False
         self.listeners: list[Callable[[Sequence[Run]], None]] = []
         self.claimed: dict[int, bool] = {}
+        self.plain_ends = PlainEnds(connections, shards)
         self.starting = threading.RLock()
         self.inc = 0
         self.written: Callable[[RowChanges, Now], None] = _ignored

@@ -127,8 +127,11 @@ CREATE INDEX timingwheel_run_lane ON timingwheel_run
     WHERE state IN ('planned', 'retrying') AND wake_ns IS NOT NULL;
 CREATE INDEX timingwheel_run_ready ON timingwheel_run (rank, seq)
     WHERE state = 'ready' AND NOT held;
+CREATE INDEX timingwheel_run_late ON timingwheel_run (expires_ns)
+    WHERE state = 'ready' AND expires_ns IS NOT NULL;
 CREATE INDEX timingwheel_run_running ON timingwheel_run (inc, token)
     WHERE state = 'running';
+CREATE INDEX timingwheel_run_asked ON timingwheel_run (inc) WHERE asked > 0;
 CREATE INDEX timingwheel_run_page ON timingwheel_run (nominal_ns, job_id, n);
 CREATE INDEX timingwheel_run_plain ON timingwheel_run (created_ns, job_id) WHERE plain;
 
@@ -212,7 +215,8 @@ CREATE TABLE timingwheel_member (
     until_ns bigint NOT NULL,
     beats bigint NOT NULL,
     step_ns bigint NOT NULL,
-    places bigint NOT NULL DEFAULT 0
+    places bigint NOT NULL DEFAULT 0,
+    idle bigint NOT NULL DEFAULT 0
 );
 CREATE UNIQUE INDEX timingwheel_member_far ON timingwheel_member (name) WHERE is_far;
 CREATE SEQUENCE timingwheel_inc;

@@ -9,7 +9,7 @@ finish  reads the runs that have ended, decides, and writes, as one step
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from typing import Any, Final, NamedTuple
 
@@ -17,7 +17,7 @@ import msgspec
 
 from timingwheel.engine.timeline import Now
 from timingwheel.errors import TimingWheelError
-from timingwheel.jobs.model import JobId, Outcome, Queue, RunId, run_id
+from timingwheel.jobs.model import JobId, Outcome, Run, RunId, run_id
 from timingwheel.jobs.store import CatchUp, Finish, Request, Verdict
 from timingwheel.jobs.zone_rules import zone_rules
 from timingwheel.stores.deciding import changing
@@ -32,21 +32,24 @@ from timingwheel.stores.deciding.firing import (
 from timingwheel.stores.deciding.live import LiveRun, RunKey
 from timingwheel.stores.deciding.outcomes import end_attempt, give_back
 from timingwheel.stores.identity import require_run_id
-from timingwheel.stores.postgres.connections import Ints, Rows
+from timingwheel.stores.postgres.connections import Ints, Rows, Statement
 from timingwheel.stores.postgres.due import (
     ASKED,
     DUE_JOBS,
     LATE_RUNS,
     ORPHANS,
 )
+from timingwheel.stores.postgres.guard import Lease
 from timingwheel.stores.postgres.limits import FireLimits
-from timingwheel.stores.postgres.loading import PRESENT
+from timingwheel.stores.postgres.looking import Look, look
+from timingwheel.stores.postgres.making_ready import MakingReady
 from timingwheel.stores.postgres.membership import Membership
 from timingwheel.stores.postgres.owner import Item, PostgresOwner
 from timingwheel.stores.postgres.putting import put
-from timingwheel.stores.postgres.queues import decode_queue
+from timingwheel.stores.postgres.queue_pauses import QueuePauses
 from timingwheel.stores.postgres.replanning import Replanning
 from timingwheel.stores.postgres.steps import Steps
+from timingwheel.stores.postgres.taking import Taking
 from timingwheel.stores.postgres.trust import Trust
 from timingwheel.stores.postgres.view import Wanted
 from timingwheel.stores.postgres.writing import CONFLICTS
@@ -59,11 +62,6 @@ REPLAN_STEPS: Final = 20
 """Of replanning, that come between two signs of life."""
 _LOST: Final = "its worker is gone: it died, or its lease ran out"
 
-_QUEUES: Final = "SELECT name, version, body FROM timingwheel_queue"
-_UNPAUSE: Final = """
-UPDATE timingwheel_queue SET version = version + 1, body = %s
-WHERE name = %s AND version = %s
-"""
 HELD_BY: Final = """
 SELECT r.job_id, r.nominal_ns, r.n, r.token FROM timingwheel_run r
 WHERE r.state = 'running' AND r.inc = %s
@@ -88,16 +86,23 @@ class Serving:
         trust: how long this process may act.
         steps: what it knows of the database's clock.
         limits: how much is made ready.
+        taking: what workers take directly.
+
+    Attributes:
+        next_ns: how long after the last fire something will be due, if that is soon.
     """
 
     def __init__(
         self,
         owner: PostgresOwner,
         members: Membership,
+        *,
         trust: Trust,
         steps: Steps,
         limits: FireLimits,
+        taking: Taking,
     ) -> None:
+        self.next_ns: int | None = None
         self._owner = owner
         self._members = members
         self._trust = trust
@@ -106,6 +111,8 @@ class Serving:
         self._unserved: dict[int, Unserved] = {}
         self._ahead_ns: int | None = None
         self._told: set[int] = set()
+        self._pauses = QueuePauses(owner.connections)
+        self._making_ready = MakingReady(owner.connections, limits, taking)
         self._tending = threading.RLock()
         self._replanning = Replanning(owner, zone_rules())
 
@@ -196,51 +203,71 @@ class Serving:
         leases = self._members.leases
         if not leases or not self._trust.holds():
             return 0
-        shards = Ints(leases)
-        epochs = Ints(lease.epoch for lease in leases.values())
-        incs = Ints(self._members.incs())
         before_ns = self._steps.bounds_ns(self._trust.now_ns())[1]
-        own = [shards, epochs, self._members.inc, before_ns]
+        seen = look(self._owner.connections, list(leases), self._members.incs())
+        now = Now(0, seen.wall_ns - seen.steps_ns, seen.wall_ns)
+        self.next_ns = seen.next_ns
+        if not self._steps.is_expected(now.elapsed_ns, before_ns):
+            return 0
+        with self._tending:
+            self._note_step(now)
         allowed = self._limits.allowed(limit)
         try:
-            found = self._owner.connections.all(
-                [
-                    self._limits.statement(own),
-                    (DUE_JOBS, [shards, allowed, allowed]),
-                    (LATE_RUNS, [shards, limit]),
-                    (ORPHANS, [shards, limit]),
-                    (ASKED, [incs]),
-                    (_QUEUES, []),
-                    (PRESENT, []),
-                ]
+            ready = self._making_ready.run(
+                seen, leases, [self._members.inc, before_ns], allowed
             )
+            items, occurrences = self._items(seen, leases, limit, allowed)
         except CONFLICTS:
             self._owner.wake()  # so that it is tried again at once
             return 0
-        ready, jobs, late, orphans, asked, queues, [present] = found
-        self._limits.fired(len(ready), len(jobs))
-        now = Now(0, present[0] - present[1], present[0])
-        if not self._steps.is_expected(now.elapsed_ns, before_ns):
-            return len(ready)
-        with self._tending:
-            self._note_step(now)
-        self._note_asked(asked)
-        woken = self._wake_queues(queues, now)
-        items = [
-            *(Item(job_id, partial(self._decide_job, job_id)) for (job_id,) in jobs),
-            *(
-                Item(row[0], partial(self._decide_run, row[0], (row[1], row[2])))
-                for row in late
-            ),
-            *(
-                Item(row[0], partial(self._decide_lost, Lost(row[0], row[1:3], row[3])))
-                for row in orphans
-            ),
-        ]
+        self._limits.fired(ready, occurrences)
+        if self._making_ready.has_more:
+            self._owner.wake()
+        woken = self._pauses.end(seen.queues, now.wall_ns)
         if items:
             lost = self._owner.steps(items, dict(leases))
             self._members.lose({leases[shard] for shard in lost})
-        return len(ready) + len(items) + woken
+        left = len(seen.due) if ready is None else 0
+        return (ready or 0) + left + len(items) + woken
+
+    def _items(
+        self, seen: Look, leases: Mapping[int, Lease], limit: int, allowed: int
+    ) -> tuple[list[Item], int]:
+        """Read what is to be decided, as far as there is some; and how many jobs fire."""
+        shards = Ints(leases)
+        wanted: list[tuple[str, list[object], Callable[[Rows], list[Item]]]] = []
+        if seen.has_jobs:
+            wanted.append((DUE_JOBS, [shards, allowed, allowed], self._jobs_due))
+        if seen.has_late:
+            wanted.append((LATE_RUNS, [shards, limit], self._runs_late))
+        if seen.has_orphans:
+            wanted.append((ORPHANS, [shards, limit], self._attempts_lost))
+        statements: list[Statement] = [(sql, values) for sql, values, _ in wanted]
+        if seen.has_asked:
+            statements.append((ASKED, [Ints(self._members.incs())]))
+        found = self._owner.connections.all(statements) if statements else []
+        self._note_asked(found.pop() if seen.has_asked else [])
+        items = [
+            item
+            for rows, (_, _, made) in zip(found, wanted, strict=True)
+            for item in made(rows)
+        ]
+        return items, len(found[0]) if seen.has_jobs else 0
+
+    def _jobs_due(self, rows: Rows) -> list[Item]:
+        return [Item(job_id, partial(self._decide_job, job_id)) for (job_id,) in rows]
+
+    def _runs_late(self, rows: Rows) -> list[Item]:
+        return [
+            Item(row[0], partial(self._decide_run, row[0], (row[1], row[2])))
+            for row in rows
+        ]
+
+    def _attempts_lost(self, rows: Rows) -> list[Item]:
+        return [
+            Item(row[0], partial(self._decide_lost, Lost(row[0], row[1:3], row[3])))
+            for row in rows
+        ]
 
     def _decide_job(self, job_id: JobId, decision: Decision) -> None:
         job = decision.job(job_id)
@@ -280,18 +307,6 @@ class Serving:
         self._told = {row[3] for row in rows}
         self._owner.note_asked([_request(row) for row in new])
 
-    def _wake_queues(self, rows: Rows, now: Now) -> int:
-        """End the pauses of queues that were to end by now; return how many."""
-        woken = 0
-        for name, version, body in rows:
-            queue: Queue = decode_queue(body)
-            until_ns = None if queue.pause is None else queue.pause.until_ns
-            if until_ns is not None and until_ns <= now.wall_ns:
-                value = msgspec.msgpack.encode(replace(queue, pause=None))
-                self._owner.connections.rows(_UNPAUSE, [value, name, version])
-                woken += 1
-        return woken
-
     # -- ends ---------------------------------------------------------------------------
 
     def begin(self, token: int) -> bool:
@@ -320,10 +335,14 @@ class Serving:
             give_back(decision, live)
 
     def finish(self, ends: Sequence[Finish]) -> list[Verdict]:
-        """Take in how attempts ended."""
+        """Take in how attempts ended; one that is told again is accepted again."""
         verdicts = [Verdict.LEASE_LOST] * len(ends)
         together: list[Item] = []
+        ended = self._end_plain(ends)
         for place, end in enumerate(ends):
+            if end.token in ended:
+                verdicts[place] = Verdict.ACCEPTED
+                continue
             if end.follow_ups:
                 self._owner.steps(together, {})
                 together = []
@@ -334,9 +353,33 @@ class Serving:
             decide = partial(self._decide_end, end, (job_id, key), verdicts, place)
             together.append(Item(job_id, decide))
         self._owner.steps(together, {})
+        self._accept_again(ends, verdicts)
         for end in ends:  # also what was not ours any more
             self._owner.claimed.pop(end.token, None)
         return verdicts
+
+    def _end_plain(self, ends: Sequence[Finish]) -> Mapping[int, Run]:
+        try:
+            ended = self._owner.plain_ends.end(ends)
+        except CONFLICTS:
+            return {}
+        self._owner.tell(list(ended.values()))
+        return ended
+
+    def _accept_again(self, ends: Sequence[Finish], verdicts: list[Verdict]) -> None:
+        """The answer to an end may be lost: then it comes again, and nothing is wrong."""
+        places = [
+            place
+            for place, verdict in enumerate(verdicts)
+            if verdict is Verdict.LEASE_LOST
+        ]
+        if places:
+            refused = [ends[place] for place in places]
+            keys = [require_run_id(end.run_id) for end in refused]
+            known = self._owner.plain_ends.repeated(refused, keys)
+            for place in places:
+                if ends[place].token in known:
+                    verdicts[place] = Verdict.ACCEPTED
 
     def _decide_end(
         self,

@@ -87,6 +87,7 @@ from timingwheel.stores.postgres.queues import Queues
 from timingwheel.stores.postgres.schema import SHARDS, migrate
 from timingwheel.stores.postgres.serving import Serving
 from timingwheel.stores.postgres.steps import Steps
+from timingwheel.stores.postgres.taking import Taking
 from timingwheel.stores.postgres.tending import Tending, Watching
 from timingwheel.stores.postgres.trust import LossListener, Trust
 from timingwheel.stores.postgres.unheard import Unheard
@@ -155,8 +156,16 @@ class PostgresStore:
             fires_per_second=fires_per_second,
             window_min=window_min,
         )
+        self._taking = Taking(
+            connections, self._members, self._steps, clock, self._owner.plain_ends
+        )
         self._serving = Serving(
-            self._owner, self._members, self._trust, self._steps, self._limits
+            self._owner,
+            self._members,
+            trust=self._trust,
+            steps=self._steps,
+            limits=self._limits,
+            taking=self._taking,
         )
         self._unheard = Unheard(self._owner, self._serving)
         self._listing = Listing(connections, shards)
@@ -583,6 +592,8 @@ class PostgresStore:
     def join(self, worker: str, *, ttl_ns: int | None = None) -> None:
         """Announce a worker, before it claims; see JobStore."""
         self._members.join(worker, ttl_ns=ttl_ns)
+        if ttl_ns is None:
+            self._taking.expect()
         self._start_tending()
 
     def _start_tending(self) -> None:
@@ -621,6 +632,8 @@ class PostgresStore:
         """Give a sign of life, and take over what nobody serves."""
         self._serving.tend()
         self._limits.tend()
+        self._taking.tend()
+        self._owner.plain_ends.forget(self._owner.claimed.keys())
         self._owner.tell(self._expecting.ended())
         if self._expecting:
             self._hints.tell("want")
@@ -682,6 +695,7 @@ class PostgresStore:
             count=count,
             ahead=ahead,
             queues=queues,
+            taking=self._taking,
         )
         self._limits.note_claim(claiming.inc, count + ahead)
         if not is_own:
@@ -734,7 +748,8 @@ class PostgresStore:
         rest_ns = self._quiet_until_ns
         if rest_ns is None:
             poll_ns = min(POLL_NS, self._limits.rest_ns, WAIT_MAX_NS)
-            rest_ns = self._clock.monotonic_ns() + poll_ns
+            soon_ns = self._serving.next_ns or poll_ns
+            rest_ns = self._clock.monotonic_ns() + min(poll_ns, soon_ns)
         ends_ns = rest_ns if until_ns is None else min(rest_ns, until_ns)
         self._clock.wait(self._owner.changed, ends_ns)
 

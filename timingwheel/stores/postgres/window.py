@@ -227,6 +227,11 @@ class Window:
             limit,
         ]
 
+    def idle(self) -> None:
+        """Take in that nothing was due, or that workers take it directly."""
+        self._is_busy = self._is_crowded = False
+        self._rest_ns = REST_MAX_NS
+
     def fired(self, count: int) -> None:
         """Take in how many runs the last statement has made ready."""
         now_ns = self._clock.monotonic_ns()

@@ -1,0 +1,289 @@
+"""Due plain runs go to a free slot in one statement: planned, and running at once.
+
+A plain run that nothing bounds need not be made ready first: the node that fires its shard
+hands it to a worker of its own when it is due, as long as the shard is its own, and finds
+the row as it was seen, with its version, or leaves it. Nothing is taken while a ready run
+that the worker could be given has a better rank; what this statement does not know how to
+weigh (queues that were set, caps, runs that may start only once) is left to claiming.py.
+
+    fire     leaves such runs alone as long as workers come for them, see `Taking.direct`
+    claim    first takes, then claims what is ready
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Mapping
+from typing import Any, Final, NamedTuple
+
+from timingwheel.clock import Clock
+from timingwheel.jobs.model import Payload, Policy, Run, RunState
+from timingwheel.jobs.store import Claim
+from timingwheel.stores.plain import decode_plain
+from timingwheel.stores.postgres.connections import Connections, Ints, Texts
+from timingwheel.stores.postgres.due import DIRECT, KEYS, OWN_AND_CLOCK
+from timingwheel.stores.postgres.guard import Lease
+from timingwheel.stores.postgres.membership import Membership
+from timingwheel.stores.postgres.plain_end import PlainEnds
+from timingwheel.stores.postgres.steps import Steps
+
+HOLD_NS: Final = 10_000_000_000
+"""How long due runs are left to workers that do not get through them.
+
+Of those the earliest are taken first, not the best by rank among all that are due. After
+this time they are made ready, as all others are, and the order is that of ranks again."""
+PART_MIN: Final = 2
+PART_TIMES: Final = 2
+"""Of each shard so many times its part of what is wanted is looked at, and some more."""
+
+_TELL: Final = """
+UPDATE timingwheel_member m SET idle = u.idle
+FROM unnest(%s::bigint[], %s::bigint[]) AS u(inc, idle) WHERE m.inc = u.inc
+"""
+# SKIP LOCKED is no guard: a row that another worker takes just now would be found changed
+# after the wait; this only saves that wait.
+_TAKE: Final = f"""
+WITH worker AS MATERIALIZED (
+    SELECT inc FROM timingwheel_member
+    WHERE inc = %s AND until_ns > timingwheel_elapsed() FOR SHARE
+),
+{OWN_AND_CLOCK},
+due AS MATERIALIZED (
+    SELECT r.shard, r.job_id, r.nominal_ns, r.n, r.version, r.rank, r.seq,
+        {DIRECT} AS direct
+    FROM own, clock, LATERAL (
+        SELECT r.* FROM timingwheel_run r
+        WHERE r.shard = own.shard AND r.wake_base = clock.base
+        AND r.wake_ns <= clock.now_ns AND r.wake_ns IS NOT NULL
+        AND r.state IN ('planned', 'retrying')
+        ORDER BY r.wake_ns LIMIT %s
+    ) AS r
+),
+ready AS MATERIALIZED (
+    SELECT r.shard, r.job_id, r.nominal_ns, r.n, r.version, r.rank, r.seq,
+        r.plain AND r.cap IS NULL AND NOT r.once AND NOT EXISTS (
+            SELECT 1 FROM timingwheel_queue q WHERE q.name = r.queue
+        ) AS direct
+    FROM timingwheel_run r
+    WHERE r.state = 'ready' AND NOT r.held AND r.task = ANY(%s)
+    ORDER BY r.rank, r.seq LIMIT %s
+),
+barrier AS MATERIALIZED (
+    SELECT rank, seq FROM ready WHERE NOT direct ORDER BY rank, seq LIMIT 1
+),
+chosen AS MATERIALIZED (
+    SELECT f.* FROM (SELECT * FROM due UNION ALL SELECT * FROM ready) AS f
+    WHERE f.direct AND NOT EXISTS (
+        SELECT 1 FROM barrier b WHERE (b.rank, b.seq) < (f.rank, f.seq)
+    ) ORDER BY f.rank, f.seq LIMIT %s
+),
+{KEYS.format(found="chosen")},
+locked AS MATERIALIZED (
+    SELECT r.shard, r.job_id, r.nominal_ns, r.n FROM keys c
+    JOIN timingwheel_run r ON r.shard = c.shard AND r.job_id = c.job_id
+    AND r.nominal_ns = c.nominal_ns AND r.n = c.n AND r.version = c.version
+    WHERE EXISTS (SELECT 1 FROM worker)
+    ORDER BY r.shard, r.job_id, r.nominal_ns, r.n FOR UPDATE OF r SKIP LOCKED
+),
+taken AS (
+    UPDATE timingwheel_run r SET state = 'running', version = r.version + 1,
+        attempts = 1, started_ns = timingwheel_now(),
+        token = nextval('timingwheel_token'), worker = %s, inc = %s, caps = NULL,
+        asked = 0, wake_ns = NULL
+    FROM locked u WHERE r.shard = u.shard AND r.job_id = u.job_id
+    AND r.nominal_ns = u.nominal_ns AND r.n = u.n
+    RETURNING r.job_id, r.nominal_ns, r.token, r.started_ns, r.created_ns, r.body,
+        r.rank, r.seq
+)
+SELECT EXISTS (SELECT 1 FROM worker), (SELECT count(*) FROM chosen),
+    EXISTS (SELECT 1 FROM barrier), EXISTS (SELECT 1 FROM due WHERE NOT direct), t.*
+FROM (VALUES (1)) AS one LEFT JOIN taken t ON true ORDER BY t.rank, t.seq
+"""
+
+
+class Took(NamedTuple):
+    """What one statement has taken.
+
+    Attributes:
+        claims: in order of rank.
+        is_alive: whether the worker's lease lasts; else there are none.
+        missed: how many it has chosen and not got: others were quicker.
+        is_blocked: whether a ready run is there that only claiming.py can weigh.
+        has_loose: whether there are due runs that must be made ready first.
+    """
+
+    claims: list[Claim]
+    is_alive: bool
+    missed: int
+    is_blocked: bool
+    has_loose: bool
+
+
+class Taking:
+    """What the workers of this process take directly. Thread-safe.
+
+    Args:
+        connections: to the database.
+        members: who lives, and which shards this node fires.
+        steps: what is known of the database's clock.
+        clock: for how long due runs have been left.
+        ends: ends what is taken.
+    """
+
+    def __init__(
+        self,
+        connections: Connections,
+        members: Membership,
+        steps: Steps,
+        clock: Clock,
+        ends: PlainEnds,
+    ) -> None:
+        self._steps = steps
+        self._ends = ends
+        self._connections = connections
+        self._members = members
+        self._clock = clock
+        self._lock = threading.Lock()
+        self._tasks: set[str | None] = set()
+        self._expects = False
+        self._is_blocked = False
+        self._is_full = False
+        self._has_loose = False
+        self._left_since_ns: int | None = None
+        self._due: Mapping[int, Lease] | None = None
+        self._idle: dict[int, int] = {}
+        self._told: dict[int, int] = {}
+
+    # -- for fire -----------------------------------------------------------------------
+
+    def expect(self) -> None:
+        """Note that a worker has joined, and will soon come for the first time."""
+        with self._lock:
+            self._expects = True
+
+    def direct(self, *, others_idle: bool) -> Texts | None:
+        """Return, once, for which tasks workers have come since the last call.
+
+        There are none, if it is better that what is due becomes ready, and goes by rank
+        and to all nodes: since workers could not take all that they saw, do not get through
+        what is due, or have enough while workers of other nodes have nothing. None: what is
+        due is left, this time, as nobody knows yet what the workers will come for.
+        """
+        now_ns = self._clock.monotonic_ns()
+        with self._lock:
+            expects, self._expects = self._expects, False
+            if expects:
+                return None
+            tasks, self._tasks = self._tasks, set()
+            since_ns = self._left_since_ns
+            is_late = since_ns is not None and now_ns - since_ns > HOLD_NS
+            if is_late or self._is_blocked or (others_idle and self._is_full):
+                return Texts()
+            return Texts(tasks)
+
+    def leave(self, due: Mapping[int, Lease]) -> None:
+        """Note which shards of this node have due runs that are left to workers."""
+        with self._lock:
+            self._due = due
+            if not due:
+                self._left_since_ns = None
+            elif self._left_since_ns is None:
+                self._left_since_ns = self._clock.monotonic_ns()
+
+    def loose(self) -> bool:
+        """Return, once, whether some of what was left must be made ready first."""
+        with self._lock:
+            has_loose, self._has_loose = self._has_loose, False
+        return has_loose
+
+    # -- for claims ---------------------------------------------------------------------
+
+    def take(self, worker: str, inc: int, *, tasks: Texts, count: int) -> Took:
+        """Take due and ready runs, at most so many, and the best of those seen.
+
+        Args:
+            worker: who; it has joined.
+            inc: under which number.
+            tasks: what it can run.
+            count: how many at most.
+
+        Cost: one statement.
+        """
+        with self._lock:
+            leases, self._due = self._due, None
+        if leases is None:
+            leases = self._members.leases
+        shards, epochs = Ints(leases), Ints(lease.epoch for lease in leases.values())
+        # More of each shard than its part, so that the best of all are among them.
+        part = min(count, PART_MIN + PART_TIMES * count // max(len(leases), 1))
+        before_ns = self._steps.bounds_ns(self._clock.monotonic_ns())[1]
+        values = [
+            *(inc, shards, epochs, self._members.inc, before_ns),
+            *(tasks, part, tasks, count, count),
+        ]
+        rows = self._connections.rows(_TAKE, [*values, worker, inc])
+        is_alive, chosen, is_blocked, has_loose = rows[0][:4]
+        claims: list[Claim] = []
+        for row in rows:
+            if row[4] is not None:
+                claim, policy = _claim(row[4:])
+                claims.append(claim)
+                self._ends.note(claim, policy, (worker, inc))
+        with self._lock:
+            self._tasks.update(tasks)
+            self._is_blocked = is_blocked
+            self._is_full = len(claims) >= count
+            self._has_loose = self._has_loose or has_loose
+            self._idle[inc] = count - len(claims)
+            is_news = not claims and not self._told.get(inc)
+        if is_news:
+            self._tell({inc: count})  # at once: there may be much for it elsewhere
+        return Took(claims, is_alive, chosen - len(claims), is_blocked, has_loose)
+
+    def tend(self) -> None:
+        """Tell all nodes how much more the workers of this process could take.
+
+        Cost: a statement if that has changed.
+        """
+        incs = self._members.incs()
+        with self._lock:
+            idle = {inc: self._idle.get(inc, 0) for inc in incs}
+            self._idle = {}
+        with self._lock:
+            former, self._told = (
+                self._told,
+                {inc: self._told.get(inc, 0) for inc in idle},
+            )
+        changed = {inc: n for inc, n in idle.items() if former.get(inc, 0) != n}
+        if changed:
+            self._tell(changed)
+
+    def _tell(self, idle: Mapping[int, int]) -> None:
+        self._connections.rows(_TELL, [Ints(idle), Ints(idle.values())])
+        with self._lock:
+            self._told.update(idle)
+
+
+def _claim(row: tuple[Any, ...]) -> tuple[Claim, Policy]:
+    job_id, nominal_ns, token, started_ns, created_ns, body = row[:6]
+    plain = decode_plain(body)
+    run = Run(
+        job_id=job_id,
+        nominal_ns=nominal_ns,
+        due_ns=nominal_ns,
+        state=RunState.RUNNING,
+        task=plain.t,
+        queue=plain.q,
+        priority=plain.r,
+        attempts=1,
+        created_ns=created_ns,
+        started_ns=started_ns,
+    )
+    claim = Claim(
+        run=run,
+        payload=Payload(plain.p, plain.v),
+        token=token,
+        timeout_ns=plain.o.timeout_ns,
+        last=plain.o.retry.attempts <= 1,
+    )
+    return claim, plain.o
