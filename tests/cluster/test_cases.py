@@ -186,3 +186,25 @@ def test_t8_trust_counts_from_when_the_beat_was_sent(cluster: Cluster) -> None:
     assert a.inc > former
     assert {a.end(claim) for claim in claims} == {Verdict.LEASE_LOST}
     assert len(a.start()) == 5
+
+
+def test_t8_an_answer_that_comes_late_but_in_time_gives_no_longer_trust(
+    cluster: Cluster,
+) -> None:
+    [a] = cluster.serving("a")
+    cluster.stage.put(0)
+    a.store.fire(100)
+    [claim] = a.claim()
+
+    def hold_up_the_reply(sql: str) -> None:
+        if sql == _BEAT:
+            a.line.after = None
+            cluster.advance(TTL - 2)
+
+    a.line.after = hold_up_the_reply
+    a.store.tend()
+    cluster.advance(0.999)
+    assert a.store._trust.holds()
+    cluster.advance(0.001)
+    assert not a.begin(claim)
+    assert a.lost == [claim.token]
