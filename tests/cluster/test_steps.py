@@ -10,6 +10,7 @@ import pytest
 from tests.cluster.nodes import TTL, Cluster
 from tests.postgres import Postgres
 from tests.stores.stage import HOUR, SECOND, at
+from timingwheel.stores.postgres.connections import Ints
 from timingwheel.stores.postgres.membership import _BEAT
 from timingwheel.stores.postgres.steps import LOOKS
 
@@ -186,3 +187,16 @@ def test_a_step_is_told_to_people(
     with caplog.at_level(logging.WARNING):
         a.store.tend()
     assert "the database's clock was set by -7.000 s" in caplog.text
+
+
+def test_of_two_nodes_that_note_a_step_at_once_one_counts(cluster: Cluster) -> None:
+    """Both have read the same sum, and both have seen what the other has."""
+    nodes = cluster.serving("a", "b")
+    cluster.stage.sql("UPDATE timingwheel_member SET step_ns = %s", [5 * SECOND])
+    for node in nodes:
+        node.store._steps.step_ns = 5 * SECOND
+    assert [node.store._steps.settle(0, Ints([node.inc])) for node in nodes] == [
+        True,
+        False,
+    ]
+    assert steps(cluster) == 5
