@@ -96,9 +96,9 @@ class Serving:
         self,
         owner: PostgresOwner,
         members: Membership,
-        *,
         trust: Trust,
         steps: Steps,
+        *,
         limits: FireLimits,
         taking: Taking,
     ) -> None:

@@ -162,8 +162,8 @@ class PostgresStore:
         self._serving = Serving(
             self._owner,
             self._members,
-            trust=self._trust,
-            steps=self._steps,
+            self._trust,
+            self._steps,
             limits=self._limits,
             taking=self._taking,
         )
@@ -747,9 +747,9 @@ class PostgresStore:
         self._hinting.resting()
         rest_ns = self._quiet_until_ns
         if rest_ns is None:
-            poll_ns = min(POLL_NS, self._limits.rest_ns, WAIT_MAX_NS)
-            soon_ns = self._serving.next_ns or poll_ns
-            rest_ns = self._clock.monotonic_ns() + min(poll_ns, soon_ns)
+            soon_ns = self._serving.next_ns or POLL_NS
+            poll_ns = min(POLL_NS, soon_ns, self._limits.rest_ns, WAIT_MAX_NS)
+            rest_ns = self._clock.monotonic_ns() + poll_ns
         ends_ns = rest_ns if until_ns is None else min(rest_ns, until_ns)
         self._clock.wait(self._owner.changed, ends_ns)
 
