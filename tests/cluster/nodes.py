@@ -80,6 +80,8 @@ class ClusterNode:
         """Join a worker and become a node."""
         self.store.join(self.name)
         self.store.recover()
+        # The first one waits for a worker to come; from now on what is due becomes ready.
+        self.store.fire(1)
         return self
 
     def claim(self, count: int = 100) -> list[Claim]:

@@ -122,16 +122,14 @@ def test_a_claim_whose_answer_was_lost_is_given_back_by_the_next(
 
 
 def test_a_handler_hears_that_its_process_has_lost_its_lease(
-    postgres: Postgres,
+    cluster: Cluster,
 ) -> None:
     """No beat is answered any more: ctx.check() raises while others believe it alive."""
     clock = ManualClock()
     stores: list[PostgresStore] = []
 
     def open_store(_: Any) -> PostgresStore:
-        store = PostgresStore.open(
-            postgres.new_schema(), clock=clock, ttl_ns=TTL * SECOND
-        )
+        store = cluster.stage.node(clock)
         store._connections.__class__ = Line
         stores.append(store)
         return store
@@ -160,6 +158,7 @@ def test_a_handler_hears_that_its_process_has_lost_its_lease(
         line: Line = stores[0]._connections  # type: ignore[assignment]
         line.before = cut
         for _ in range(3 * TTL):
+            cluster.stage.set_clock(1)
             clock.advance(1)
             clock.settle()
         [at_the_end] = seen
@@ -167,6 +166,7 @@ def test_a_handler_hears_that_its_process_has_lost_its_lease(
         assert at_the_end.state is RunState.RUNNING  # by the tables it is all well
         line.before = None
         for _ in range(3 * TTL):
+            cluster.stage.set_clock(1)
             clock.advance(1)
             clock.settle()
         assert run.get().state is RunState.SUCCEEDED

@@ -136,7 +136,10 @@ class Serving:
             self._tend()
 
     def _tend(self) -> None:
+        was_suspect = self._steps.is_suspect
         self._members.tend()
+        if was_suspect and not self._steps.is_suspect:
+            self._owner.wake()  # a fire did nothing, since it did not believe the clock
         self._owner.inc = self._members.inc
         taken = self._members.balance()
         if taken:
