@@ -15,6 +15,10 @@ from timingwheel.stores.postgres.connections import Connections, Ints
 
 SOON_NS: Final = 1_000_000_000
 """How far ahead a look sees; a node looks again before that is over."""
+# Where much is planned the look seems dear to the planner, and is not: to compile it took
+# 0.5 to 1.5 s, ten times over, before a plan was kept. For this message alone, so that a
+# pooler hands it on to nobody.
+_NO_JIT: Final = "SELECT set_config('jit', 'off', true)"
 _LOOK: Final = f"""
 WITH RECURSIVE clock AS MATERIALIZED (
     SELECT timingwheel_now() AS wall_ns, steps_ns FROM timingwheel_meta
@@ -119,5 +123,6 @@ def look(connections: Connections, shards: Sequence[int], incs: Sequence[int]) -
     Cost: one statement, two probes of two indexes a shard.
     """
     own = Ints(shards)
-    [row] = connections.rows(_LOOK, [own, own, Ints(incs), Ints(incs)])
+    values = [own, own, Ints(incs), Ints(incs)]
+    _, [row] = connections.all([(_NO_JIT, []), (_LOOK, values)])
     return Look(*row)
