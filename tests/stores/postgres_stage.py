@@ -22,7 +22,7 @@ SHARDS: Final = 4
 LONG_TTL_NS: Final = 36_500 * DAY
 """Of a node: tests let years pass in one step, and nobody could give signs of life."""
 
-_CLOCK: Final = """
+CLOCK: Final = """
 CREATE TABLE test_clock (wall_ns bigint NOT NULL);
 INSERT INTO test_clock VALUES (%s);
 CREATE OR REPLACE FUNCTION timingwheel_now() RETURNS bigint LANGUAGE sql STABLE
@@ -113,7 +113,7 @@ class PostgresStage(Stage):
         self._admin = psycopg.connect(self.where, autocommit=True)
         migrate(self._admin, shards=self._options["shards"])
         cursor = psycopg.ClientCursor(self._admin)
-        cursor.execute(_CLOCK, [self.clock.wall_ns()])
+        cursor.execute(CLOCK, [self.clock.wall_ns()])
         self.is_open = False
         self.start()
 
