@@ -37,3 +37,11 @@ def test_the_schema_of_the_url_is_the_schema(postgres: Postgres) -> None:
     finally:
         connections.close()
     assert schema in where
+
+
+def test_no_statement_is_compiled_before_it_runs(postgres: Postgres) -> None:
+    connections = Connections(postgres.new_schema())
+    try:
+        assert connections.rows("SHOW jit") == [("off",)]
+    finally:
+        connections.close()

@@ -33,6 +33,10 @@ PATIENCE: Final[Mapping[str, int]] = {
 """When a network that is silent counts as gone, in seconds and at last in milliseconds.
 
 Else a thread that waits for an answer could wait for a quarter of an hour, or for ever."""
+# A statement here reads some rows by an index and takes a millisecond. The planner, which
+# knows little of new tables, expects many, and has it compiled first: that takes a second.
+# Behind a pooler that shares sessions it holds for most statements; it is no harm there.
+_NO_JIT: Final = "SET jit = off"
 Statement = tuple[str, Sequence[object]]
 """SQL and its parameters."""
 Rows = list[tuple[Any, ...]]
@@ -196,6 +200,7 @@ class Connections:
     def _open(self) -> Connection:
         connection = psycopg.connect(patient(self._where), autocommit=True)
         know_arrays(connection.adapters)
+        connection.execute(_NO_JIT)
         return connection
 
 
