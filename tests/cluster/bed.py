@@ -30,7 +30,7 @@ from timingwheel.jobs.store import JobQuery, RunQuery
 from timingwheel.stores.postgres.connections import Connections
 from timingwheel.stores.postgres.store import PostgresStore
 
-SECONDS_MAX = 30
+SECONDS_MAX = 60
 """What takes longer is a failure: it ends a wait, and is no measure."""
 SHARDS = 16
 PUTTER = "putter"

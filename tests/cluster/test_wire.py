@@ -76,6 +76,7 @@ def test_an_end_whose_reply_was_lost_counts_once(
     keep("reply to an end lost", found)
     assert not found.faults
     assert found.started_twice == 0
+    assert found.refused == 0
 
 
 @pytest.mark.parametrize(

@@ -18,6 +18,7 @@ _TRUST: Any = trust
 _GUARDS = (
     (rb"AND (\w+)\.version = \w+\.version", rb""),
     (rb"AND s\.epoch = g\.epoch\s+AND s\.owner_inc = %s", rb"AND %s > 0"),
+    (rb"AND r\.token = u\.token AND r\.inc = u\.inc", rb""),
     (rb"(inc = (?:%s|ANY\(%s\)))\s+AND until_ns > timingwheel_elapsed\(\)", rb"\1"),
 )
 _FOR_EVER_NS = 1 << 60
