@@ -70,10 +70,10 @@ bench: $(VENV)/.has-bench $(VENV)/.compiled ## measure against baseline and peer
 
 # A file a group, so that an interrupted run goes on with the next group; all are moved to
 # the page's when the last is there. `make bench-full GROUPS="durable cron"` for some.
-GROUPS ?= wheel live durable recovery scale cron scheduler server
+GROUPS ?= wheel live durable recovery scale cron scheduler server cluster
 MEASURED := $(GROUPS:%=bench/out/full/%.json)
 
-bench-full: $(MEASURED) ## all sizes, for the page of benchmarks: about an hour
+bench-full: $(MEASURED) ## all sizes, for the page of benchmarks: over an hour
 	mkdir -p docs/benchmarks
 	mv $(MEASURED) docs/benchmarks/
 	$(PY) -m bench.page
@@ -81,7 +81,7 @@ bench-full: $(MEASURED) ## all sizes, for the page of benchmarks: about an hour
 bench/out/full/%.json: | $(VENV)/.has-bench $(VENV)/.compiled
 	$(PY) -m bench --full --only $* --json $@
 
-bench-smoke: $(VENV)/.has-bench $(VENV)/.compiled ## the same in about a minute: does it run, not how fast
+bench-smoke: $(VENV)/.has-bench $(VENV)/.compiled ## the same in about two minutes: does it run, not how fast
 	$(PY) -m bench --smoke
 
 lint: $(VENV)/.has-lint $(VENV)/.compiled ## style, format, types and layers

@@ -11,7 +11,17 @@ from pathlib import Path
 from types import FrameType, ModuleType
 from typing import TypeVar
 
-from bench import cron, durable, live, recovery, scale, scheduler, server, wheel
+from bench import (
+    cluster,
+    cron,
+    durable,
+    live,
+    recovery,
+    scale,
+    scheduler,
+    server,
+    wheel,
+)
 from bench.disk import SpaceError
 from bench.machine import about, first_lines
 from bench.peers import LEFT_OUT
@@ -32,6 +42,7 @@ GROUPS = (
     cron.GROUP,
     scheduler.GROUP,
     server.GROUP,
+    cluster.GROUP,
 )
 SHAPES = (wheel.UNIFORM, wheel.LOG_UNIFORM)
 WHEEL_SMOKE = [(1_000, shape) for shape in SHAPES]
@@ -50,10 +61,10 @@ _WHEEL_SECONDS = 10.0
 _WHEEL_EACH_SECONDS = 100e-6  # a timer and round, all peers together
 _EXAMPLES = """
 examples:
-  python -m bench                                  everything, in about 10 minutes
+  python -m bench                                  everything, in about 20 minutes
   python -m bench --full --only wheel --json docs/benchmarks/wheel.json
                                                    one group of what the page shows
-  python -m bench --smoke                          does it all run: about a minute
+  python -m bench --smoke                          does it all run: about two minutes
   python -m bench --only durable --dir /mnt/ssd    durable timers, on the disk meant
   python -m bench --only wheel --sizes 1e4,1e5     the wheel alone, at two sizes
   python -m bench --only scheduler --only cron     jobs, against other schedulers
@@ -132,6 +143,7 @@ def _steps(asked: argparse.Namespace) -> list[Step]:
             jobs = jobs.resized(asked.sizes)
         steps += scheduler.steps(jobs, asked.dir)
     steps += _plain_steps(server, asked)
+    steps += _plain_steps(cluster, asked)
     return steps
 
 
@@ -190,7 +202,7 @@ def _parser() -> argparse.ArgumentParser:
     )
     add = parser.add_argument
     add("--smoke", action="store_true", help="small sizes: does everything run")
-    add("--full", action="store_true", help="all sizes and rounds: about an hour")
+    add("--full", action="store_true", help="all sizes and rounds: over an hour")
     add(
         "--only",
         action="append",

@@ -25,7 +25,10 @@ _DURABLE_PLOT = """
 ![Durable timers a second by operation and by who made them](images/durable-rate.svg)
 """
 Run = dict[str, Any]  # as it was read: "about" and "rows"
-ORDER = ("wheel", "live", "durable", "recovery", "scale", "cron", "scheduler", "server")
+ORDER = (
+    *("wheel", "live", "durable", "recovery", "scale", "cron", "scheduler", "server"),
+    "cluster",
+)
 
 
 def main() -> int:
