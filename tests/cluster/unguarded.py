@@ -11,7 +11,7 @@ from typing import Any
 from timingwheel.jobs.model import JobId, RunState
 from timingwheel.stores.deciding.decision import Decision
 from timingwheel.stores.deciding.live import LiveRun, RunKey
-from timingwheel.stores.postgres import serving, trust
+from timingwheel.stores.postgres import ends, trust
 
 _TRUST: Any = trust
 
@@ -33,7 +33,7 @@ def without_guards(sql: bytes) -> bytes:
 
 def trust_for_ever() -> None:
     """Have this process never doubt its leases, and whose an attempt is."""
-    serving._running = _whoever_holds_it
+    ends._running = _whoever_holds_it
     _TRUST.trusted_ns = lambda _: _FOR_EVER_NS
 
 

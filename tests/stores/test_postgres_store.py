@@ -54,7 +54,6 @@ from timingwheel.stores.deciding.decision import Decision
 from timingwheel.stores.postgres import schema
 from timingwheel.stores.postgres.candidates import Candidate
 from timingwheel.stores.postgres.claiming import Claiming
-from timingwheel.stores.postgres.glancing import Glance, glance
 from timingwheel.stores.postgres.loading import Loading
 from timingwheel.stores.postgres.owner import Item
 from timingwheel.stores.postgres.replanning import Replanning
@@ -142,16 +141,16 @@ def test_a_job_that_is_put_after_one_that_ends_just_then_is_told(
     before = stage.put(0, name="before")
     claim = stage.start_one()
     put: list[JobId] = []
-    serving = stage.store._serving
-    real = serving._end
+    ends = stage.store._ends
+    real = ends._end
 
-    class Interfering(type(serving)):  # type: ignore[misc]
+    class Interfering(type(ends)):  # type: ignore[misc]
         def _end(self, *args: object) -> None:
             real(*args)  # type: ignore[arg-type]
             if not put:
                 put.append(other.put([draft(after(before))])[0].id)
 
-    serving.__class__ = Interfering
+    ends.__class__ = Interfering
     assert stage.end(claim) is Verdict.ACCEPTED
     assert stage.states(put[0]) == ["ready"]
 
@@ -732,40 +731,35 @@ def test_a_job_that_is_put_by_a_calendar_that_is_set_just_then_is_planned_by_the
 # -- looking seldom ---------------------------------------------------------------------------
 
 
-def test_a_glance_says_when_the_next_thing_is_due(stage: PostgresStage) -> None:
-    def seen() -> Glance:
-        store = stage.store
-        shards, incs = list(store._members.leases), store._members.incs()
-        return glance(store._connections, shards, incs)
+def quiet_until_ns(stage: PostgresStage) -> int | None:
+    """In how long a quiet node looks again at the latest; 0 if it is not quiet."""
+    serving = stage.store._serving
+    return serving.next_ns if serving.is_quiet() else 0
 
-    assert seen() == Glance(is_quiet=True, next_ns=None)
+
+def test_a_look_says_when_the_next_thing_is_due(stage: PostgresStage) -> None:
+    assert quiet_until_ns(stage) is None
     jobs = [stage.put(when) for when in (10, every(20))]
-    assert seen() == Glance(is_quiet=True, next_ns=None)  # later than it sees
+    assert quiet_until_ns(stage) is None  # later than it sees
     stage.advance(8)
-    assert seen() == Glance(is_quiet=True, next_ns=2 * SECOND)
+    assert quiet_until_ns(stage) == 2 * SECOND
     stage.advance(2)
-    assert seen() == Glance(is_quiet=False, next_ns=0)
+    assert quiet_until_ns(stage) == 0
     stage.step()
     stage.advance(9)
-    is_quiet, next_ns = seen()
-    assert is_quiet
+    next_ns = quiet_until_ns(stage)
     assert next_ns is not None
     assert SECOND - stage.grain_ns <= next_ns <= SECOND
     stage.advance(1)
-    assert not seen().is_quiet
+    assert quiet_until_ns(stage) == 0
     stage.store.cancel(jobs[1])
-    assert seen() == Glance(is_quiet=True, next_ns=None)
+    assert quiet_until_ns(stage) is None
 
 
-def test_a_glance_sees_what_is_ready_asked_lost_or_woken(
+def test_a_look_sees_what_is_ready_asked_lost_or_woken(
     stage: PostgresStage, other: PostgresStore
 ) -> None:
-    def is_quiet() -> bool:
-        store = stage.store
-        return glance(
-            store._connections, list(store._members.leases), store._members.incs()
-        ).is_quiet
-
+    is_quiet = stage.store._serving.is_quiet
     job_id = stage.put(0, retry=NO_RETRY)
     stage.fire()
     assert not is_quiet()  # ready
@@ -809,7 +803,7 @@ def test_what_a_slow_transaction_puts_below_what_has_fired_is_fired(
         stage.advance(10)
         assert {run.job_id for run in stage.step()} == set(later)
         slow.commit()
-    assert not glance(stage.store._connections, range(SHARDS), []).is_quiet
+    assert not stage.store._serving.is_quiet()
     stage.store.close()
     stage.is_open = False
     other.recover()

@@ -33,8 +33,7 @@ def load_ahead(
 ) -> list[Load]:
     """Return how many starts are planned in each step from now until then.
 
-    Cost: O(planned runs) in the database, which is 0.4 s for a million; O(steps +
-    occurrences until then) here.
+    Cost: O(planned runs) in the database; O(steps + occurrences until then) here.
     """
     wall_ns, steps_ns, version = connections.rows(PRESENT)[0]
     planned, recurring = connections.all(

@@ -1,7 +1,8 @@
 """What there is to do for a node, seen in one statement; most often it is nothing.
 
-Each turn of a node begins with this look. It tells which shards have something due and when
-the next thing will be, and of rarer work only whether there is some: that is then read.
+Each turn of a node begins with this look, and ends with it if all is quiet. It tells which
+shards have something due and when the next thing will be, so a node that looks seldom is
+not late; and of rarer work only whether there is some: that is then read.
 Every part is a probe or two of an index, so a look costs the same whatever waits.
 """
 
@@ -13,7 +14,7 @@ from typing import Final, NamedTuple
 from timingwheel.engine.records import Base
 from timingwheel.stores.postgres.connections import Connections, Ints
 
-SOON_NS: Final = 1_000_000_000
+SOON_NS: Final = 3_000_000_000
 """How far ahead a look sees; a node looks again before that is over."""
 # Where much is planned the look seems dear to the planner, and is not: to compile it took
 # 0.5 to 1.5 s, ten times over, before a plan was kept. For this message alone, so that a
@@ -58,6 +59,7 @@ holder(inc) AS (
 SELECT c.wall_ns, c.steps_ns,
     ARRAY(SELECT DISTINCT shard FROM run WHERE in_ns <= 0),
     EXISTS (SELECT 1 FROM job WHERE in_ns <= 0),
+    EXISTS (SELECT 1 FROM timingwheel_run r WHERE r.state = 'ready' AND NOT r.held),
     EXISTS (
         SELECT 1 FROM timingwheel_run r WHERE r.expires_ns <= c.wall_ns
         AND r.expires_ns IS NOT NULL AND r.state = 'ready' AND r.attempts = 0
@@ -92,9 +94,9 @@ class Look(NamedTuple):
     Attributes:
         wall_ns, steps_ns: the present, and how far it is ahead of elapsed time.
         due: shards with runs whose time has come.
-        has_jobs, has_late, has_orphans, has_asked: whether there are jobs to be fired,
-            runs too late to start, attempts without a living worker (in any shard), attempts of this
-            process that are to be ended.
+        has_jobs, has_ready, has_late, has_orphans, has_asked: whether there are jobs to be
+            fired; in any shard ready runs, ready runs too late to start, and attempts
+            without a living worker; attempts of this process that are to be ended.
         queues: another number whenever a queue has changed.
         idle: how many runs the workers of other processes could take besides.
         next_ns: how long until the next thing is due, if that is soon.
@@ -104,12 +106,19 @@ class Look(NamedTuple):
     steps_ns: int
     due: list[int]
     has_jobs: bool
+    has_ready: bool
     has_late: bool
     has_orphans: bool
     has_asked: bool
     queues: int
     idle: int
     next_ns: int | None
+
+    @property
+    def has_work(self) -> bool:
+        """Whether a turn would find something, pauses of queues apart."""
+        some = self.has_jobs or self.has_ready or self.has_late
+        return bool(self.due) or some or self.has_orphans or self.has_asked
 
 
 def look(connections: Connections, shards: Sequence[int], incs: Sequence[int]) -> Look:

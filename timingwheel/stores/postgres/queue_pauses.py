@@ -36,6 +36,17 @@ class QueuePauses:
             changes: another number whenever a queue has changed.
             wall_ns: the present.
         """
+        over = self._over(changes, wall_ns)
+        for name, version, queue in over:
+            value = msgspec.msgpack.encode(msgspec.structs.replace(queue, pause=None))
+            self._connections.rows(_UNPAUSE, [value, name, version])
+        return len(over)
+
+    def are_over(self, changes: int, wall_ns: int) -> bool:
+        """Return whether `end` would end some."""
+        return bool(self._over(changes, wall_ns))
+
+    def _over(self, changes: int, wall_ns: int) -> list[tuple[str, int, Queue]]:
         if changes != self._changes:
             self._paused = [
                 (name, version, queue)
@@ -43,13 +54,10 @@ class QueuePauses:
                 if (queue := decode_queue(body)).pause is not None
             ]
             self._changes = changes
-        woken = 0
-        for name, version, queue in self._paused:
-            until_ns = None if queue.pause is None else queue.pause.until_ns
-            if until_ns is not None and until_ns <= wall_ns:
-                value = msgspec.msgpack.encode(
-                    msgspec.structs.replace(queue, pause=None)
-                )
-                self._connections.rows(_UNPAUSE, [value, name, version])
-                woken += 1
-        return woken
+        return [
+            (name, version, queue)
+            for name, version, queue in self._paused
+            if queue.pause is not None
+            and queue.pause.until_ns is not None
+            and queue.pause.until_ns <= wall_ns
+        ]

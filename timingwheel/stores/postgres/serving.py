@@ -1,24 +1,22 @@
-"""What a node asks of the store: fire, finish, give back, and whose work is lost.
+"""What a node asks of the store: fire, and whose work is lost.
 
-fire    runs whose time has come become ready in one statement, with no decision; jobs
-whose next occurrence has come, pauses that end, runs that are too late and
-attempts whose worker is gone are decided, all in one step
-finish  reads the runs that have ended, decides, and writes, as one step
+Runs whose time has come become ready in one statement, with no decision. Jobs whose next
+occurrence has come, pauses that end, runs that are too late and attempts whose worker is
+gone are decided, all in one step.
 """
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from functools import partial
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 import msgspec
 
 from timingwheel.engine.timeline import Now
-from timingwheel.errors import TimingWheelError
-from timingwheel.jobs.model import JobId, Outcome, Run, RunId, run_id
-from timingwheel.jobs.store import CatchUp, Finish, Request, Verdict
+from timingwheel.jobs.model import JobId, run_id
+from timingwheel.jobs.store import CatchUp, Request
 from timingwheel.jobs.zone_rules import zone_rules
 from timingwheel.stores.deciding import changing
 from timingwheel.stores.deciding.decision import Decision
@@ -29,9 +27,7 @@ from timingwheel.stores.deciding.firing import (
     is_due,
     is_pause_over,
 )
-from timingwheel.stores.deciding.live import LiveRun, RunKey
-from timingwheel.stores.deciding.outcomes import end_attempt, give_back
-from timingwheel.stores.identity import require_run_id
+from timingwheel.stores.deciding.live import RunKey
 from timingwheel.stores.postgres.connections import Ints, Rows, Statement
 from timingwheel.stores.postgres.due import (
     ASKED,
@@ -39,19 +35,18 @@ from timingwheel.stores.postgres.due import (
     LATE_RUNS,
     ORPHANS,
 )
+from timingwheel.stores.postgres.ends import Ends, Held
 from timingwheel.stores.postgres.guard import Lease
 from timingwheel.stores.postgres.limits import FireLimits
 from timingwheel.stores.postgres.looking import Look, look
 from timingwheel.stores.postgres.making_ready import MakingReady
 from timingwheel.stores.postgres.membership import Membership
 from timingwheel.stores.postgres.owner import Item, PostgresOwner
-from timingwheel.stores.postgres.putting import put
 from timingwheel.stores.postgres.queue_pauses import QueuePauses
 from timingwheel.stores.postgres.replanning import Replanning
 from timingwheel.stores.postgres.steps import Steps
 from timingwheel.stores.postgres.taking import Taking
 from timingwheel.stores.postgres.trust import Trust
-from timingwheel.stores.postgres.view import Wanted
 from timingwheel.stores.postgres.writing import CONFLICTS
 
 replace = msgspec.structs.replace
@@ -60,21 +55,6 @@ MISSED_STEP_NS: Final = 1_000_000_000
 """A wall clock set ahead by less misses nothing: what it passed over is merely late."""
 REPLAN_STEPS: Final = 20
 """Of replanning, that come between two signs of life."""
-_LOST: Final = "its worker is gone: it died, or its lease ran out"
-
-HELD_BY: Final = """
-SELECT r.job_id, r.nominal_ns, r.n, r.token FROM timingwheel_run r
-WHERE r.state = 'running' AND r.inc = %s
-"""
-"""Attempts of a worker: its number."""
-
-
-class Lost(NamedTuple):
-    """An attempt whose worker is gone."""
-
-    job_id: JobId
-    key: RunKey
-    token: int
 
 
 class Serving:
@@ -85,6 +65,7 @@ class Serving:
         members: who lives.
         trust: how long this process may act.
         steps: what it knows of the database's clock.
+        ends: what becomes of attempts.
         limits: how much is made ready.
         taking: what workers take directly.
 
@@ -99,6 +80,7 @@ class Serving:
         trust: Trust,
         steps: Steps,
         *,
+        ends: Ends,
         limits: FireLimits,
         taking: Taking,
     ) -> None:
@@ -107,6 +89,7 @@ class Serving:
         self._members = members
         self._trust = trust
         self._steps = steps
+        self._ends = ends
         self._limits = limits
         self._unserved: dict[int, Unserved] = {}
         self._ahead_ns: int | None = None
@@ -127,7 +110,7 @@ class Serving:
         self._members.serve()
         self.tend()
         lost = self._orphans()
-        self._lose(lost)
+        self._ends.lose(lost)
         return len(lost)
 
     def tend(self) -> None:
@@ -166,40 +149,25 @@ class Serving:
         """Forget a worker; what it still has is lost."""
         inc = self._members.leave(worker)
         if inc is not None:
-            rows = self._owner.connections.rows(HELD_BY, [inc])
-            self._lose([Lost(row[0], (row[1], row[2]), row[3]) for row in rows])
+            self._ends.lose(self._ends.held_by(inc))
 
-    def _orphans(self) -> list[Lost]:
+    def _orphans(self) -> list[Held]:
         values = [Ints(self._members.leases), 100_000]
         rows = self._owner.connections.rows(ORPHANS, values)
-        return [Lost(row[0], (row[1], row[2]), row[3]) for row in rows]
-
-    def _lose(self, lost: Sequence[Lost]) -> None:
-        """Write down that attempts are lost, and move their runs on."""
-        items = [Item(one.job_id, partial(self._decide_lost, one)) for one in lost]
-        self._owner.steps(items, {})
-
-    def _decide_lost(self, lost: Lost, decision: Decision) -> None:
-        live = _running(decision, lost.job_id, lost.key, lost.token)
-        if live is None:
-            return
-        end = Finish(
-            run_id=live.run.id,
-            token=lost.token,
-            outcome=Outcome.LOST,
-            started_ns=live.run.started_ns or live.run.due_ns,
-            error=_LOST,
-        )
-        self._end(decision, live, end)
-
-    def _end(self, decision: Decision, live: LiveRun, end: Finish) -> None:
-        job = decision.job(live.run.job_id)
-        assert job is not None, "a live run belongs to a live job"
-        policy = live.policy or job.policy
-        draw = self._owner.rng.random()
-        end_attempt(decision, live, end, policy=policy, draw=draw)
+        return [Held(row[0], (row[1], row[2]), row[3]) for row in rows]
 
     # -- fire ---------------------------------------------------------------------------
+
+    def is_quiet(self) -> bool:
+        """Return whether a turn would find nothing to do."""
+        seen = self._look(self._members.leases)
+        return not (seen.has_work or self._pauses.are_over(seen.queues, seen.wall_ns))
+
+    def _look(self, leases: Mapping[int, Lease]) -> Look:
+        incs = self._members.incs()
+        seen = look(self._owner.connections, list(leases), incs)
+        self.next_ns = seen.next_ns
+        return seen
 
     def fire(self, limit: int) -> int:
         """Make ready what is due: at most about `limit`. How many there were."""
@@ -207,9 +175,8 @@ class Serving:
         if not leases or not self._trust.holds():
             return 0
         before_ns = self._steps.bounds_ns(self._trust.now_ns())[1]
-        seen = look(self._owner.connections, list(leases), self._members.incs())
+        seen = self._look(leases)
         now = Now(0, seen.wall_ns - seen.steps_ns, seen.wall_ns)
-        self.next_ns = seen.next_ns
         if not self._steps.is_expected(now.elapsed_ns, before_ns):
             return 0
         with self._tending:
@@ -268,7 +235,9 @@ class Serving:
 
     def _attempts_lost(self, rows: Rows) -> list[Item]:
         return [
-            Item(row[0], partial(self._decide_lost, Lost(row[0], row[1:3], row[3])))
+            Item(
+                row[0], partial(self._ends.decide_lost, Held(row[0], row[1:3], row[3]))
+            )
             for row in rows
         ]
 
@@ -309,129 +278,6 @@ class Serving:
         new = [row for row in rows if row[3] not in self._told]
         self._told = {row[3] for row in rows}
         self._owner.note_asked([_request(row) for row in new])
-
-    # -- ends ---------------------------------------------------------------------------
-
-    def begin(self, token: int) -> bool:
-        """Note that a handler starts; False if its run was cancelled meanwhile."""
-        with self._owner.starting:
-            if token not in self._owner.claimed or not self._trust.may_begin(token):
-                return False
-            self._owner.claimed[token] = True
-            return True
-
-    def give_back(self, claims: Iterable[tuple[RunId, int]]) -> None:
-        """Return runs that were claimed and never begun."""
-        items: list[Item] = []
-        for claimed, token in dict.fromkeys(claims):
-            job_id, nominal_ns, n = require_run_id(claimed)
-            key = nominal_ns, n
-            decide = partial(self._decide_return, job_id, key, token)
-            items.append(Item(job_id, decide))
-        self._owner.steps(items, {})
-
-    def _decide_return(
-        self, job_id: JobId, key: RunKey, token: int, decision: Decision
-    ) -> None:
-        live = _running(decision, job_id, key, token)
-        if live is not None:
-            give_back(decision, live)
-
-    def finish(self, ends: Sequence[Finish]) -> list[Verdict]:
-        """Take in how attempts ended; one that is told again is accepted again."""
-        verdicts = [Verdict.LEASE_LOST] * len(ends)
-        together: list[Item] = []
-        ended = self._end_plain(ends)
-        for place, end in enumerate(ends):
-            if end.token in ended:
-                verdicts[place] = Verdict.ACCEPTED
-                continue
-            if end.follow_ups:
-                self._owner.steps(together, {})
-                together = []
-                self._finish_with_more(end, verdicts, place)
-                continue
-            job_id, nominal_ns, n = require_run_id(end.run_id)
-            key = nominal_ns, n
-            decide = partial(self._decide_end, end, (job_id, key), verdicts, place)
-            together.append(Item(job_id, decide))
-        self._owner.steps(together, {})
-        self._accept_again(ends, verdicts)
-        for end in ends:  # also what was not ours any more
-            self._owner.claimed.pop(end.token, None)
-        return verdicts
-
-    def _end_plain(self, ends: Sequence[Finish]) -> Mapping[int, Run]:
-        try:
-            ended = self._owner.plain_ends.end(ends)
-        except CONFLICTS:
-            return {}
-        self._owner.tell(list(ended.values()))
-        return ended
-
-    def _accept_again(self, ends: Sequence[Finish], verdicts: list[Verdict]) -> None:
-        """The answer to an end may be lost: then it comes again, and nothing is wrong."""
-        places = [
-            place
-            for place, verdict in enumerate(verdicts)
-            if verdict is Verdict.LEASE_LOST
-        ]
-        if places:
-            refused = [ends[place] for place in places]
-            keys = [require_run_id(end.run_id) for end in refused]
-            known = self._owner.plain_ends.repeated(refused, keys)
-            for place in places:
-                if ends[place].token in known:
-                    verdicts[place] = Verdict.ACCEPTED
-
-    def _decide_end(
-        self,
-        end: Finish,
-        run: tuple[JobId, RunKey],
-        verdicts: list[Verdict],
-        place: int,
-        decision: Decision,
-    ) -> None:
-        live = _running(decision, *run, end.token)
-        verdicts[place] = Verdict.LEASE_LOST if live is None else Verdict.ACCEPTED
-        if live is not None:
-            self._end(decision, live, end)
-
-    def _finish_with_more(
-        self, end: Finish, verdicts: list[Verdict], place: int
-    ) -> None:
-        """Take in an end and its follow-ups; one that is refused makes it an error."""
-        job_id, nominal_ns, n = require_run_id(end.run_id)
-        run = job_id, (nominal_ns, n)
-
-        def decide(decision: Decision) -> None:
-            live = _running(decision, *run, end.token)
-            if live is not None and end.outcome is Outcome.OK:
-                put(self._owner, decision, end.follow_ups)
-            self._decide_end(end, run, verdicts, place, decision)
-
-        wanted = Wanted()
-        wanted.jobs.add(job_id)
-        try:
-            self._owner.step(decide, wanted)
-        except TimingWheelError as error:
-            refused = replace(
-                end,
-                outcome=Outcome.ERROR,
-                result=None,
-                error=f"a follow-up was refused: {error}",
-                follow_ups=(),
-            )
-            alone = partial(self._decide_end, refused, run, verdicts, place)
-            self._owner.step(alone, wanted)
-
-
-def _running(
-    decision: Decision, job_id: JobId, key: RunKey, token: int
-) -> LiveRun | None:
-    """Return a run if this token is that of its present attempt."""
-    live = decision.run(job_id, *key)
-    return live if live is not None and token and live.token == token else None
 
 
 def _request(row: tuple[Any, ...]) -> Request:

@@ -71,10 +71,10 @@ from timingwheel.stores.history_retention import Retention
 from timingwheel.stores.identity import StoreTag, require_run_id
 from timingwheel.stores.postgres.claiming import Claiming
 from timingwheel.stores.postgres.connections import Connections
+from timingwheel.stores.postgres.ends import Ends
 from timingwheel.stores.postgres.errors import DatabaseAwayError
 from timingwheel.stores.postgres.expecting import Expecting
 from timingwheel.stores.postgres.forecast import load_ahead
-from timingwheel.stores.postgres.glancing import glance
 from timingwheel.stores.postgres.hinting import POLL_NS, Hinting
 from timingwheel.stores.postgres.hints import Heard, Hints
 from timingwheel.stores.postgres.limits import FireLimits
@@ -159,15 +159,17 @@ class PostgresStore:
         self._taking = Taking(
             connections, self._members, self._steps, clock, self._owner.plain_ends
         )
+        self._ends = Ends(self._owner, self._trust)
         self._serving = Serving(
             self._owner,
             self._members,
             self._trust,
             self._steps,
+            ends=self._ends,
             limits=self._limits,
             taking=self._taking,
         )
-        self._unheard = Unheard(self._owner, self._serving)
+        self._unheard = Unheard(self._owner, self._ends)
         self._listing = Listing(connections, shards)
         self._expecting = Expecting(connections, shards)
         self._hints = Hints(connections, store, listen_at, clock, self._hear)
@@ -650,13 +652,12 @@ class PostgresStore:
         if self._owner.news or self._owner.has_requests or now_ns >= self._turn_by_ns:
             return False
         rest_ns = self._hinting.rest_ns()
-        seen = glance(
-            self._connections, list(self._members.leases), self._members.incs()
-        )
-        if seen.is_quiet:
-            next_ns = rest_ns if seen.next_ns is None else min(rest_ns, seen.next_ns)
-            self._quiet_until_ns = now_ns + next_ns
-        return seen.is_quiet
+        is_quiet = self._serving.is_quiet()
+        if is_quiet:
+            self._quiet_until_ns = now_ns + min(
+                rest_ns, self._serving.next_ns or rest_ns
+            )
+        return is_quiet
 
     def fire(self, limit: int) -> tuple[int, Ticket]:
         """Make ready what is due; see JobStore."""
@@ -719,16 +720,16 @@ class PostgresStore:
 
     def begin(self, run_id: RunId, token: int) -> bool:  # noqa: ARG002 - the token says all
         """Note that the handler starts; False if the run was cancelled meanwhile."""
-        return self._serving.begin(token)
+        return self._ends.begin(token)
 
     def give_back(self, claims: Iterable[tuple[RunId, int]]) -> Ticket:
         """Return runs that were claimed and never begun; see JobStore."""
-        self._serving.give_back(claims)
+        self._ends.give_back(claims)
         return DURABLE
 
     def finish(self, ends: Sequence[Finish]) -> tuple[list[Verdict], Ticket]:
         """Take in how attempts ended; see JobStore."""
-        return self._trust.finish(ends, self._serving.finish), DURABLE
+        return self._trust.finish(ends, self._ends.finish), DURABLE
 
     def requests(self) -> list[Request]:
         """Return, once, the attempts of this process that are to be ended."""

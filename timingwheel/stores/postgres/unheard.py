@@ -10,8 +10,8 @@ from collections.abc import Sequence
 
 from timingwheel.jobs.model import run_id
 from timingwheel.jobs.store import Claim
+from timingwheel.stores.postgres.ends import Ends
 from timingwheel.stores.postgres.owner import PostgresOwner
-from timingwheel.stores.postgres.serving import HELD_BY, Serving
 
 
 class Unheard:
@@ -19,12 +19,12 @@ class Unheard:
 
     Args:
         owner: this process's part of the store.
-        serving: takes runs back.
+        ends: takes runs back.
     """
 
-    def __init__(self, owner: PostgresOwner, serving: Serving) -> None:
+    def __init__(self, owner: PostgresOwner, ends: Ends) -> None:
         self._owner = owner
-        self._serving = serving
+        self._ends = ends
         self._is_there = False
 
     def note(self, claims: Sequence[Claim]) -> None:
@@ -45,10 +45,9 @@ class Unheard:
         """
         if not self._is_there:
             return
-        rows = self._owner.connections.rows(HELD_BY, [inc])
-        self._serving.give_back(
-            (run_id(*row[:3]), row[3])
-            for row in rows
-            if row[3] not in self._owner.claimed
+        self._ends.give_back(
+            (run_id(held.job_id, *held.key), held.token)
+            for held in self._ends.held_by(inc)
+            if held.token not in self._owner.claimed
         )
         self._is_there = False
