@@ -150,7 +150,7 @@ def test_one_finish_takes_many_ends_and_judges_each(stage: Stage) -> None:
     ends = [
         end_of(claims[jobs[0]]),
         end_of(claims[jobs[1]], Outcome.ERROR),
-        end_of(claims[jobs[2]]),
+        end_of(claims[jobs[2]], Outcome.ERROR),
         end_of(claims[jobs[3]]),
     ]
     verdicts, ticket = stage.store.finish(ends)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import threading
 from collections.abc import Iterator, Sequence
 
 import msgspec
@@ -35,9 +36,9 @@ from timingwheel.jobs.model import (
 from timingwheel.jobs.store import Change, Verdict
 from timingwheel.jobs.triggers import At, Delay
 from timingwheel.stores.history_entries import decode_run
-from timingwheel.stores.postgres.connections import Connections, Rows, Statement
+from timingwheel.stores.postgres.connections import Connections, Rows, Statement, Texts
 from timingwheel.stores.postgres.looking import _LOOK
-from timingwheel.stores.postgres.taking import _TAKE, HOLD_NS
+from timingwheel.stores.postgres.taking import _TAKE, HOLD_NS, Took
 
 replace = msgspec.structs.replace
 
@@ -317,17 +318,39 @@ def test_a_node_takes_nothing_of_shards_that_are_anothers(
     assert [stage.states(job) for job in jobs] == [["planned"]] * 8
 
 
-def test_a_run_that_another_changes_just_then_is_not_taken(
-    stage: PostgresStage,
-) -> None:
-    """The version is what guards: with the row as it was seen, both would start it."""
+def test_a_run_that_another_holds_is_not_waited_for(stage: PostgresStage) -> None:
     job = stage.put(0)
     stage.advance(1)
     with psycopg.connect(stage.where) as rival:
         rival.execute("UPDATE timingwheel_run SET version = version + 1")
-        assert stage.claim() == []  # and it does not wait for the other
+        assert stage.claim() == []
     [claim] = stage.claim()
     assert claim.run.job_id == job
+
+
+def test_a_run_that_has_changed_since_the_statement_began_is_not_taken(
+    stage: PostgresStage,
+) -> None:
+    """It waits for a shard's row; what it has seen of the run is old when it goes on."""
+    stage.put(0)
+    stage.advance(1)
+    found: list[Took] = []
+    inc = stage.store._members.inc_of(WORKER)
+
+    def take() -> None:
+        taking = stage.store._taking
+        found.append(taking.take(WORKER, inc, tasks=Texts([TASK]), count=5))
+
+    with psycopg.connect(stage.where) as rival:
+        rival.execute("SELECT 1 FROM timingwheel_shard FOR UPDATE")
+        taking = threading.Thread(target=take)
+        taking.start()
+        while not stage.sql("SELECT 1 FROM pg_locks WHERE NOT granted"):
+            pass
+        stage.sql("UPDATE timingwheel_run SET version = version + 1")
+    taking.join()
+    assert [(took.claims, took.missed) for took in found] == [([], 1)]
+    assert len(stage.claim()) == 1
 
 
 def test_due_runs_become_ready_for_others_when_own_workers_have_enough(
