@@ -411,6 +411,10 @@ class Bed:
         """How many shards nodes own that live."""
         return int(self.ask(_OWNED, [list(nodes)]))
 
+    def refused(self, *nodes: Node) -> int:
+        """How many ends of nodes were refused: a slow machine, too, can cost a lease."""
+        return sum(node.report.verdicts["LEASE_LOST"] for node in nodes)
+
     def lives(self, node: str) -> bool:
         """Whether a lease of the node, or of its workers, is not past."""
         return bool(self.ask(_LIVES, [node]))
@@ -471,7 +475,7 @@ class Bed:
         strangers = int(self.ask(_FIRED_BY_STRANGERS))
         if strangers:
             wrong.append(f"{strangers} runs fired by strangers")
-        refused = sum(node.report.verdicts["LEASE_LOST"] for node in self.nodes)
+        refused = self.refused(*self.nodes)
         for one in wrong:
             print(one)
         return found._replace(

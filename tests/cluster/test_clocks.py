@@ -41,7 +41,7 @@ def test_the_wall_clock_of_a_node_does_not_matter(
     found = bed.account()
     keep("wall clock of a node an hour off, and set", found)
     assert not found.faults
-    assert found.started_twice == 0
+    assert found.started_twice <= found.refused
     assert bed.starts_by("wrong") > 0
 
 
@@ -66,6 +66,6 @@ def test_a_step_of_the_database_clock_starts_nothing_early_or_twice(
     found = bed.account(clock_was_set=True)
     keep(f"database clock set by {step_s:+.0f} s, nodes: {nodes}", found, in_flight)
     assert not found.faults
-    assert found.started_twice <= in_flight
+    assert found.started_twice <= in_flight + found.refused
     assert bed.first_delayed_start_ns() >= put_ns + round(DELAY_SECONDS * 1e9)
     print(f"latest start: {found.late_s:.3f} s")

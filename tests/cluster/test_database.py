@@ -110,7 +110,7 @@ def test_a_database_without_a_free_connection_is_waited_for(
     found = bed.account()
     keep("no connection to be had past all leases", found, in_flight)
     assert not found.faults
-    assert found.started_twice <= in_flight
+    assert found.started_twice <= in_flight + found.refused
 
 
 def _fill(instance: Instance, hogs: contextlib.ExitStack) -> bool:

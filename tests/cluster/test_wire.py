@@ -60,7 +60,7 @@ def test_a_node_goes_on_when_its_connection_breaks(
     found = bed.account()
     keep(f"connection broken {moment} a statement", found)
     assert not found.faults
-    assert found.started_twice == 0
+    assert found.started_twice <= found.refused
 
 
 @pytest.mark.parametrize("message", [1, 2, 3])
