@@ -17,7 +17,8 @@ from timingwheel.jobs.figures import BACKLOG_QUEUES_MAX, DEAD_COUNTED_MAX
 from timingwheel.jobs.model import JobState, Outcome, SkipReason
 from timingwheel.jobs.states import FINAL
 from timingwheel.scheduler.metrics import BOUNDS_NS
-from timingwheel.server.exposition import METRICS, Metric
+from timingwheel.server.exposition import METRICS
+from timingwheel.server.metric import Metric
 from timingwheel.server.traffic import BOUNDS_NS as REQUEST_BOUNDS_NS
 from timingwheel.server.traffic import NO_ROUTE, PAGE_ROUTE
 from wal.log import SYNC_BOUNDS_NS

@@ -10,6 +10,8 @@ from playwright.sync_api import Page, expect
 
 from tests.browser.conftest import PATIENCE_MS, WIDE, Opens
 from tests.browser.sample import sample
+from tests.postgres import Postgres
+from tests.server.process import served
 from timingwheel.client.client import Client
 from timingwheel.jobs.model import RunState
 
@@ -43,7 +45,7 @@ def paths_of(page: Page, url: str) -> list[str]:
         .get_by_role("link")
         .all()
     ]
-    assert len(paths) == 10
+    assert len(paths) == 11
     with Client(url) as app:
         job = app.jobs(name="nightly-report-north")[0].id
         run = app.runs(state="failed")[0].id.replace("#", "%23")
@@ -112,3 +114,22 @@ def test_a_page_that_is_not_there_says_so(
     assert answer is not None
     assert answer.status == 404
     expect(page.get_by_role("heading", level=1)).to_be_visible()
+
+
+@pytest.mark.parametrize("look", LOOKS)
+def test_the_nodes_of_a_database_are_shown_and_fit(
+    postgres: Postgres, opens: Opens, look: str
+) -> None:
+    page = opens(**LOOKS[look])
+    with served(postgres.new_schema()) as (_, url):
+        answer = page.goto(f"{url}/nodes", wait_until="load")
+        assert answer is not None
+        assert answer.status == 200
+        expect(page.get_by_test_id("node")).to_have_count(1)
+        expect(page.locator("#shards svg g")).to_have_count(256)
+        expect(page.get_by_test_id("finding-not_durable")).to_be_visible()
+        wider = page.evaluate(
+            "document.documentElement.scrollWidth - document.documentElement.clientWidth"
+        )
+        assert wider <= 0
+        page.goto("about:blank")  # before the server goes, and its stream with it

@@ -138,14 +138,16 @@ def test_what_a_token_command_cannot_do_is_said(stage: Stage) -> None:
     assert "the last one" in stage.ok("token", "revoke", "ci", "ci").err
     assert "there are no tokens" in stage.ok("token", "list").err
     far = stage.bare("--url", "http://127.0.0.1:1", "token", "list")
-    assert (far.code, "the server's own machine" in far.err) == (2, True)
+    assert (far.code, "made where the jobs are" in far.err) == (2, True)
 
 
 def test_what_serve_and_worker_cannot_mean_is_said(stage: Stage) -> None:
     url = ("--url", "http://127.0.0.1:1")
     for words, said in {
         ("serve", *url): "leave out --url",
-        ("serve", "postgresql://x/jobs"): "keeps jobs in a directory",
+        ("serve", "postgresql://x/jobs"): "name a database with --store",
+        ("serve", "--store", "./data"): 'pass "postgresql://',
+        ("serve", "./data", "--store", "postgresql://x/jobs"): "both say where",
         ("serve", "--host", "0.0.0.0", "--port", "0"): "make a token first",
         ("serve", "--app", "nothing:app"): "--app",
         ("worker",): "name the server: --url",

@@ -13,12 +13,12 @@ ROOT = Path(__file__).resolve().parent.parent.parent
 
 @contextmanager
 def served(
-    data: Path, *more: str, log: Path | None = None
+    place: Path | str, *more: str, log: Path | None = None
 ) -> Iterator[tuple[subprocess.Popen[str], str]]:
     """A server process on a free port, and its URL; killed at the end if it lives.
 
     Args:
-        data: its directory.
+        place: its directory, or the URL of its database.
         more: arguments.
         log: where what it says goes; needed where that is more than a pipe holds.
     """
@@ -28,7 +28,7 @@ def served(
                 sys.executable,
                 "-m",
                 "timingwheel.server",
-                str(data),
+                *([str(place)] if isinstance(place, Path) else ["--store", place]),
                 "--port",
                 "0",
                 *more,

@@ -16,7 +16,7 @@ from timingwheel.scheduler.scheduler import Scheduler
 from timingwheel.server.app import OPERATIONS
 from timingwheel.server.operations import Role
 from timingwheel.server.serving import HttpServer
-from timingwheel.server.tokens import FILE_NAME, REFRESH_NS, TokenBook
+from timingwheel.server.tokens import FILE_NAME, REFRESH_NS, TokenBook, TokenFile
 from timingwheel.wire.problems import AccessError
 from wal.filesystem import read_whole
 from wal.testing.memory import MemoryFileSystem
@@ -36,7 +36,7 @@ def files() -> MemoryFileSystem:
 
 @pytest.fixture
 def book(files: MemoryFileSystem, clock: ManualClock) -> TokenBook:
-    return TokenBook(files, clock)
+    return TokenBook(TokenFile(files), clock)
 
 
 @pytest.fixture
@@ -66,8 +66,8 @@ def test_a_token_that_another_process_revokes_is_refused_a_second_later(
 ) -> None:
     secret = book.add("ci", "read")
     assert book.find(secret) is not None
-    assert TokenBook(files, clock).revoke("ci")
-    assert not TokenBook(files, clock).revoke("ci")
+    assert TokenBook(TokenFile(files), clock).revoke("ci")
+    assert not TokenBook(TokenFile(files), clock).revoke("ci")
     clock.advance(REFRESH_NS / 1e9)
     assert book.find(secret) is None
 

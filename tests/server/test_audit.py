@@ -17,9 +17,10 @@ from timingwheel.errors import ArgumentError
 from timingwheel.manual_clock import ManualClock
 from timingwheel.scheduler.scheduler import Scheduler
 from timingwheel.server.app import OPERATIONS
-from timingwheel.server.audit import FILE_NAME, AuditBook, AuditError
+from timingwheel.server.audit import AuditBook, AuditError
+from timingwheel.server.audit_file import FILE_NAME, AuditFile
 from timingwheel.server.serving import HttpServer
-from timingwheel.server.tokens import DIRECTORY, TokenBook
+from timingwheel.server.tokens import DIRECTORY, TokenBook, TokenFile
 from timingwheel.wire.audit import AuditEntry, AuditQuery
 from timingwheel.wire.problems import AccessError
 from wal.testing.memory import MemoryFileSystem
@@ -57,7 +58,7 @@ def make_book(tmp_path: Path, clock: ManualClock) -> Iterator[MakeBook]:
     made: list[AuditBook] = []
 
     def make(**options: Any) -> AuditBook:
-        book = AuditBook(str(tmp_path / DIRECTORY), clock, **options)
+        book = AuditBook(AuditFile(str(tmp_path / DIRECTORY)), clock, **options)
         book.open()
         made.append(book)
         return book
@@ -134,7 +135,7 @@ def test_what_is_refused_is_recorded_too(
 
 
 def test_who_may_not_is_recorded_by_the_name_of_the_token() -> None:
-    book = TokenBook(MemoryFileSystem(), ManualClock())
+    book = TokenBook(TokenFile(MemoryFileSystem()), ManualClock())
     reader, admin = book.add("eve", "read"), book.add("ann", "admin")
     scheduler = Scheduler(":memory:", tasks=program.app.tasks)
     with HttpServer(scheduler, port=0, tokens=book) as server:
@@ -227,8 +228,9 @@ def test_what_comes_while_the_disk_is_full_waits_and_a_gap_is_told(
     book = make_book(waiting_max=2)
     book.note(entry(0))
     assert targets(book) == ["job 0"]
-    assert book._connections is not None
-    writer = book._connections.writer
+    shelf = book._shelf
+    assert isinstance(shelf, AuditFile)
+    writer = shelf._open().writer
     # A bound on the file's pages: SQLite refuses as it does on a full disk.
     pages = writer.execute("PRAGMA page_count").fetchone()[0]
     writer.execute(f"PRAGMA max_page_count = {pages}")

@@ -26,7 +26,7 @@ from timingwheel.manual_clock import ManualClock
 from timingwheel.scheduler.scheduler import Scheduler
 from timingwheel.server.operations import API_PATH
 from timingwheel.server.serving import HttpServer
-from timingwheel.server.tokens import TokenBook
+from timingwheel.server.tokens import TokenBook, TokenFile
 from wal.testing.memory import MemoryFileSystem
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -152,7 +152,7 @@ def test_no_request_finds_a_fault_or_an_answer_that_the_document_has_not(
 
 
 def test_with_tokens_nothing_is_done_without_one(tmp_path: Path) -> None:
-    book = TokenBook(MemoryFileSystem(), ManualClock())
+    book = TokenBook(TokenFile(MemoryFileSystem()), ManualClock())
     secret = book.add("fuzzer", "admin")
     with fuzzed_server(book) as server:
         url = server.url

@@ -34,7 +34,7 @@ from timingwheel.server.limits import (
 )
 from timingwheel.server.operations import API_PATH
 from timingwheel.server.serving import HttpServer
-from timingwheel.server.tokens import TokenBook
+from timingwheel.server.tokens import TokenBook, TokenFile
 from timingwheel.testing import ManualClock
 from wal.testing import MemoryFileSystem
 
@@ -105,7 +105,7 @@ def test_a_rate_that_cannot_be_meant_is_refused(rate: float) -> None:
 @pytest.fixture
 def slowed() -> Iterator[tuple[HttpServer, ManualClock, str, str]]:
     clock = ManualClock()
-    book = TokenBook(MemoryFileSystem(), clock)
+    book = TokenBook(TokenFile(MemoryFileSystem()), clock)
     one, other = book.add("one", "read"), book.add("other", "read")
     scheduler = Scheduler(":memory:", tasks=program.app.tasks, clock=clock)
     with HttpServer(scheduler, port=0, tokens=book, rate_limit=1) as server:

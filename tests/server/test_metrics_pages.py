@@ -13,7 +13,8 @@ from typing import Any
 import pytest
 import yaml
 
-from timingwheel.server.exposition import METRICS, PREFIX
+from timingwheel.server.exposition import METRICS
+from timingwheel.server.metric import PREFIX
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"
 NAME = re.compile(rf"\b{PREFIX}[a-z_]+\b")

@@ -13,7 +13,7 @@ from tests.postgres import Postgres
 from tests.stores.stage import DAY, SECOND, Stage
 from timingwheel.engine.timeline import TICK_NS
 from timingwheel.stores.history_retention import Retention
-from timingwheel.stores.postgres.schema import migrate
+from timingwheel.stores.postgres.making import make_ready
 from timingwheel.stores.postgres.store import PostgresStore
 from timingwheel.stores.postgres.window import WINDOW_MIN
 from timingwheel.testing import ManualClock
@@ -111,7 +111,7 @@ class PostgresStage(Stage):
             **options,
         }
         self._admin = psycopg.connect(self.where, autocommit=True)
-        migrate(self._admin, shards=self._options["shards"])
+        make_ready(self._admin, shards=self._options["shards"])
         cursor = psycopg.ClientCursor(self._admin)
         cursor.execute(CLOCK, [self.clock.wall_ns()])
         self.is_open = False

@@ -22,7 +22,7 @@ from timingwheel.scheduler.scheduler import Scheduler
 from timingwheel.scheduler.tasks import NamedTask, TaskRegistry
 from timingwheel.server.operations import API_PATH
 from timingwheel.server.serving import HttpServer
-from timingwheel.server.tokens import TokenBook
+from timingwheel.server.tokens import TokenBook, TokenFile
 from timingwheel.wire.problems import AccessError
 from timingwheel.worker import Worker
 from wal.testing.memory import MemoryFileSystem
@@ -276,7 +276,7 @@ def test_an_end_is_told_until_the_server_has_heard(
 
 
 def test_a_token_that_may_not_work_ends_the_start() -> None:
-    book = TokenBook(MemoryFileSystem(), SystemClock())
+    book = TokenBook(TokenFile(MemoryFileSystem()), SystemClock())
     reader, operator = book.add("reader", "read"), book.add("operator", "operate")
     with HttpServer(Scheduler(":memory:"), port=0, tokens=book) as server:
         with pytest.raises(AccessError, match="role operate"):

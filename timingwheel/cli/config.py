@@ -10,6 +10,7 @@ from click.shell_completion import get_completion_class
 from timingwheel.cli.grammar import noun, verb
 from timingwheel.cli.session import Session
 from timingwheel.cli.settings import DEFAULTS
+from timingwheel.scheduler.opening import without_secret
 
 COMPLETION_VARIABLE: Final = "_TIMINGWHEEL_COMPLETE"
 
@@ -36,6 +37,8 @@ def show(session: Session) -> None:
     rows = []
     for name, setting in session.settings.all.items():
         value = "(hidden)" if name == "token" and setting.value else setting.value
+        if name == "store" and isinstance(value, str):
+            value = without_secret(value)
         rows.append((name, value, setting.origin))
     if session.printer.as_json:
         session.printer.document(

@@ -1,4 +1,4 @@
-"""The seam between commands and jobs: a directory of this machine, or a server.
+"""The seam between commands and jobs: a directory of this machine, a database, or a server.
 
 Commands speak the words of Scheduler, which a server's client has as well, so they never
 know which of the two it is. What Scheduler has no word for is here.
@@ -16,11 +16,12 @@ from timingwheel.cli.settings import Settings
 from timingwheel.clock import Clock
 from timingwheel.errors import ArgumentError, MissingExtraError
 from timingwheel.jobs.calendars import NamedCalendar
-from timingwheel.jobs.errors import TaskError
+from timingwheel.jobs.errors import NoStoreError, TaskError
 from timingwheel.jobs.model import Queue
 from timingwheel.scheduler import programs
 from timingwheel.scheduler.calling import call_by_name
 from timingwheel.scheduler.desk import Desk
+from timingwheel.scheduler.opening import without_secret
 from timingwheel.scheduler.scheduler import Scheduler
 from timingwheel.scheduler.surveying import TaskFacts, Worker
 from timingwheel.scheduler.tasks import Call, TaskRegistry
@@ -122,6 +123,21 @@ class DirectoryConnection(Connection):
         return self.app.desk.store.now().wall_ns
 
 
+class DatabaseConnection(DirectoryConnection):
+    """A database that any number of processes share; this command is none that serves.
+
+    Args:
+        app: opened.
+        place: the database, without its password.
+        knows_tasks: whether the program of the jobs was named.
+    """
+
+    def __init__(self, app: Scheduler, place: str, *, knows_tasks: bool) -> None:
+        super().__init__(app, place, knows_tasks=knows_tasks)
+        facts = app.cluster()
+        self.is_served = facts is not None and bool(facts.nodes)
+
+
 class ServerConnection(Connection):
     """A server that has jobs, through its client.
 
@@ -180,9 +196,9 @@ def connected(
     """Open what the settings name for the length of the block.
 
     Args:
-        settings: `url`, else `data`, with `app` and `token`.
+        settings: `url`, `store` or `data`, with `app` and `token`.
         clock: where time comes from.
-        create: make the directory if it is no store yet.
+        create: make the store if it is not there yet.
 
     Raises:
         RefusedError: it cannot be reached.
@@ -194,10 +210,17 @@ def connected(
         with _client(url, settings.text("token"), tasks) as connection:
             yield connection
         return
-    app = Scheduler(settings.data, clock=clock, tasks=tasks, create=create)
+    place = settings.store or settings.data
+    app = Scheduler(place, clock=clock, tasks=tasks, create=create)
+    knows_tasks = tasks is not None
     try:
         _opened(app, settings, create=create)
-        yield DirectoryConnection(app, settings.data, knows_tasks=tasks is not None)
+        if settings.store is None:
+            yield DirectoryConnection(app, place, knows_tasks=knows_tasks)
+        else:
+            yield DatabaseConnection(
+                app, without_secret(place), knows_tasks=knows_tasks
+            )
     finally:
         app.stop(0)
 
@@ -253,6 +276,11 @@ def checked_call(
 def _opened(app: Scheduler, settings: Settings, *, create: bool) -> Desk:
     try:
         return app.desk
+    except NoStoreError as error:
+        raise RefusedError(
+            f"{error} ({settings.place.origin}): name another database with --store, or "
+            "make the tables: timingwheel job add --create"
+        ) from error
     except StoreError as error:
         if create or FileSystem(settings.data).exists():
             raise

@@ -6,6 +6,7 @@ state    what a run in each state must have: only a running one has a lease
 runs     one record for each (job, nominal time, n); a running one has an attempt
 that goes on; one that has ended has an end
 jobs     what Scheduler.check finds: tasks, calendars, stuck runs, dead letter
+cluster  nodes, shards, and the database: standbys, vacuum, connections; with --store
 """
 
 from __future__ import annotations
@@ -21,8 +22,10 @@ from timingwheel.cli.output import Printer
 from timingwheel.cli.paging import every_row
 from timingwheel.cli.refusal import RefusedError
 from timingwheel.cli.session import Session
+from timingwheel.jobs.cluster import ClusterFacts
 from timingwheel.jobs.model import Run, RunState
 from timingwheel.jobs.states import FINAL
+from timingwheel.scheduler.cluster_findings import cluster_findings
 from timingwheel.stores.embedded import EmbeddedStore
 from wal.filesystem import FileSystem
 from wal.inspection import verify
@@ -40,6 +43,7 @@ class Complaint(NamedTuple):
         subject: what it is about.
         message: what was found.
         fix: what to do.
+        is_passing: whether jobs are safe and go on.
     """
 
     check: str
@@ -47,11 +51,12 @@ class Complaint(NamedTuple):
     subject: str
     message: str
     fix: str
+    is_passing: bool = False
 
     @property
     def is_mild(self) -> bool:
         """Whether the store is well all the same."""
-        return self.kind in _MILD
+        return self.is_passing or self.kind in _MILD
 
 
 @verb(
@@ -72,7 +77,7 @@ def doctor(session: Session, *, strict: bool) -> None:
     printer = session.printer
     looks: list[str] = []
     found: list[Complaint] = []
-    if session.settings.url is None:
+    if session.settings.place.name == "data":
         with printer.working("reading the log"):
             found += of_log(session.settings.data)
         looks.append("log")
@@ -89,6 +94,10 @@ def doctor(session: Session, *, strict: bool) -> None:
                 is_served=connection.is_served,
             )
             found += of_jobs(connection)
+            facts = connection.app.cluster()
+            if facts is not None:
+                looks.append("cluster")
+                found += of_cluster(facts)
     _print(printer, looks, found)
     bad = [one for one in found if strict or not one.is_mild]
     if bad:
@@ -163,6 +172,19 @@ def of_runs(
         )
 
 
+def of_cluster(facts: ClusterFacts) -> Iterator[Complaint]:
+    """Yield what is to be seen to of nodes, shards and the database."""
+    for one in cluster_findings(facts):
+        yield Complaint(
+            "cluster",
+            one.kind,
+            one.subject,
+            one.message,
+            one.fix,
+            is_passing=one.is_mild,
+        )
+
+
 def of_jobs(connection: Connection) -> Iterator[Complaint]:
     """Yield what Scheduler.check finds; of tasks only if they are known."""
     knows = not isinstance(connection, DirectoryConnection) or connection.knows_tasks
@@ -193,7 +215,11 @@ def _broken(run: Run, what: str) -> Complaint:
 
 def _print(printer: Printer, looks: list[str], found: list[Complaint]) -> None:
     if printer.as_json:
-        findings = [{**one._asdict(), "mild": one.is_mild} for one in found]
+        findings = []
+        for one in found:
+            fields = one._asdict()
+            del fields["is_passing"]
+            findings.append({**fields, "mild": one.is_mild})
         printer.document({"checks": looks, "findings": findings})
         return
     for look in looks:

@@ -22,6 +22,11 @@ def shared_options() -> list[click.Option]:
             metavar="URL",
             help="Or the server that has them.",
         ),
+        _made(
+            "--store",
+            metavar="URL",
+            help="Or the database that has them: postgresql://...",
+        ),
         _made("--token", metavar="TEXT", help="What the server knows you by."),
         _made(
             "--app",

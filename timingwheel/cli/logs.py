@@ -73,6 +73,8 @@ def _run(session: Session, command: str, *words: str) -> None:
     """Run `python -m wal` and end as it does."""
     if session.settings.url is not None:
         raise MisuseError("the log is read on the machine that has it: pass --data")
+    if session.settings.store is not None:
+        raise MisuseError("a store in a database has no log of its own: pass --data")
     code = wal_main([command, session.settings.data, *words])
     click.get_current_context().exit(code)
 

@@ -30,6 +30,9 @@ from timingwheel.cli.job_steering import (
 )
 from timingwheel.cli.jobs import job
 from timingwheel.cli.logs import log
+from timingwheel.cli.migrating import migrate
+from timingwheel.cli.moving import migrate_store
+from timingwheel.cli.nodes import node, shard
 from timingwheel.cli.queues import queue
 from timingwheel.cli.refusal import (
     DONE,
@@ -53,8 +56,8 @@ PROGRAM: Final = "timingwheel"
 
 _TEXT: Final = """Durable jobs in a directory: add them, look at them, mend them.
 
-Commands work on a directory that no process holds (--data, ./data by default), or on a
-server (--url). A name or an id means a job; <job id>@<time> means a run."""
+Commands work on a directory that no process holds (--data, ./data by default), on a server
+(--url), or on a database (--store). A name or an id means a job; <job id>@<time> means a run."""
 
 _EXAMPLES: Final = [
     (
@@ -151,8 +154,8 @@ def _made() -> Root:
     made.file("Jobs and runs", job, run, dead)
     made.file("What they use", queue, task, calendar)
     made.file("Serve and work", serve, worker, token)
-    made.file("Is all well", doctor, top, log, config)
-    made.file("Move in", imports)
+    made.file("Is all well", doctor, top, node, shard, log, config)
+    made.file("Move in and up", imports, migrate, migrate_store)
     made.file("Get to know it", demo, bench, completion)
     return made
 

@@ -1,4 +1,4 @@
-"""`timingwheel serve`: the scheduler of a directory over HTTP, until Ctrl-C or SIGTERM."""
+"""`timingwheel serve`: a scheduler over HTTP, until Ctrl-C or SIGTERM."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from timingwheel.cli.refusal import MisuseError
 from timingwheel.cli.session import Session
 from timingwheel.errors import MissingExtraError
 from timingwheel.logs import LogFormat, configure_logs
+from timingwheel.scheduler.opening import without_secret
 
 GRACE: Final = "10s"
 
@@ -22,6 +23,10 @@ GRACE: Final = "10s"
     "serve",
     examples=[
         ("timingwheel serve", "./data on http://127.0.0.1:8765"),
+        (
+            "timingwheel serve --store postgresql://jobs@db.internal/jobs",
+            "one of any number of servers that share a database",
+        ),
         (
             "timingwheel --app shop.jobs:app serve /var/lib/jobs",
             "and run the program's tasks here",
@@ -72,18 +77,26 @@ def serve(
     grace: str,
     log_format: LogFormat,
 ) -> None:
-    """Serve a directory over HTTP until Ctrl-C or SIGTERM.
+    """Serve a directory, or with --store a database, over HTTP until Ctrl-C or SIGTERM.
 
     It runs the tasks of --app, and dispatches all others to workers. Other machines may
     reach it only where there are tokens.
     """
-    if session.settings.all["url"].origin == "--url":
-        raise MisuseError("serve works on a directory of this machine: leave out --url")
+    store = _store(session, directory)
     try:
-        from timingwheel.server.starting import make_server, require_local, told
+        from timingwheel.server.starting import (
+            make_server,
+            require_database,
+            require_local,
+            told,
+        )
     except ImportError as error:
         raise missing_server(error) from error
-    place = require_local(directory or session.settings.data)
+    place = (
+        require_local(directory or session.settings.data)
+        if store is None
+        else require_database(store)
+    )
     tasks = None if dispatch_only else program_tasks(session.settings.text("app"))
     logs_to_stderr(log_format)
     server = make_server(
@@ -98,10 +111,31 @@ def serve(
     server.open()
     if session.printer.as_json:
         names = [] if tasks is None else sorted(tasks.names)
-        session.printer.document({"url": server.url, "data": place, "tasks": names})
+        session.printer.document(
+            {"url": server.url, "data": without_secret(place), "tasks": names}
+        )
     for line in told(server, place, tasks=tasks):
         session.printer.say(line)
     server.run()
+
+
+def _store(session: Session, directory: str | None) -> str | None:
+    """Return the database that is to be served; None: a directory is.
+
+    Raises:
+        MisuseError: a server is named, or both.
+    """
+    settings = session.settings
+    if settings.all["url"].origin == "--url":
+        raise MisuseError("serve works on jobs of its own: leave out --url")
+    if directory is not None:
+        if settings.all["store"].origin == "--store":
+            raise MisuseError(f"{directory} and --store both say where the jobs are")
+        return None
+    store, data = settings.all["store"], settings.all["data"]
+    if store.value is None or data.rank < store.rank:
+        return None
+    return settings.text("store")
 
 
 def missing_server(error: ImportError) -> MissingExtraError:

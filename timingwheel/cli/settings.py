@@ -4,6 +4,7 @@
                                    ~/.config/timingwheel/config.toml ($XDG_CONFIG_HOME)
     data = "/var/lib/jobs"         as --data, TIMINGWHEEL_DATA
     url = "https://jobs:8765"      as --url, TIMINGWHEEL_URL
+    store = "postgresql://db/jobs" as --store, TIMINGWHEEL_STORE
     token = "..."                  as --token, TIMINGWHEEL_TOKEN
     app = "shop.jobs:app"          as --app, TIMINGWHEEL_APP
     json = false                   as --json, TIMINGWHEEL_JSON
@@ -11,8 +12,8 @@
     host = "127.0.0.1"             as serve --host, TIMINGWHEEL_HOST
     port = 8765                    as serve --port, TIMINGWHEEL_PORT
 
-Each setting knows where it came from, for `timingwheel config show`. Of `data` and `url`
-the one from the nearer place counts; both from one place are refused.
+Each setting knows where it came from, for `timingwheel config show`. Of `data`, `url` and
+`store` the one from the nearest place counts; two from one place are refused.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ from collections.abc import Mapping
 from typing import Final, NamedTuple
 
 from timingwheel.cli.refusal import MisuseError
+from timingwheel.scheduler.opening import is_database
 
 PREFIX: Final = "TIMINGWHEEL_"
 CONFIG_VARIABLE: Final = "TIMINGWHEEL_CONFIG"
@@ -30,6 +32,7 @@ Value = str | bool | int | None
 DEFAULTS: Final[Mapping[str, Value]] = {
     "data": "./data",
     "url": None,
+    "store": None,
     "token": None,
     "app": None,
     "json": False,
@@ -37,6 +40,8 @@ DEFAULTS: Final[Mapping[str, Value]] = {
     "host": "127.0.0.1",
     "port": 8765,
 }
+PLACES: Final = ("data", "url", "store")
+"""Settings that say where the jobs are."""
 _HERE: Final = "timingwheel.toml"
 _FORMS: Final[Mapping[type, str]] = {
     bool: "true or false",
@@ -59,6 +64,18 @@ class Setting(NamedTuple):
     value: Value
     origin: str
     rank: int
+
+
+class Place(NamedTuple):
+    """Which setting says where the jobs are.
+
+    Attributes:
+        name: of the setting, one of PLACES.
+        origin: where it came from.
+    """
+
+    name: str
+    origin: str
 
 
 class Settings:
@@ -116,16 +133,46 @@ class Settings:
         """The server's address if jobs are to be asked for there, else None.
 
         Raises:
-            MisuseError: a directory is named, too, and at the same place.
+            MisuseError: another place is named, too, and as near.
         """
-        url, data = self.all["url"], self.all["data"]
-        if url.value is None or data.rank < url.rank:
+        return self.text("url") if self.place.name == "url" else None
+
+    @property
+    def store(self) -> str | None:
+        """The database's URL if the jobs are there, else None.
+
+        Raises:
+            MisuseError: another place is named, too, and as near; or it is no URL of
+                a database.
+        """
+        if self.place.name != "store":
             return None
-        if data.rank == url.rank:
+        store = self.text("store") or ""
+        if not is_database(store):
             raise MisuseError(
-                f"{data.origin} and {url.origin} both say where the jobs are: keep one"
+                f"{self.place.origin} is {store!r}: pass postgresql://…, or name a "
+                "directory with --data"
             )
-        return self.text("url")
+        return store
+
+    @property
+    def place(self) -> Place:
+        """Which setting says where the jobs are.
+
+        Raises:
+            MisuseError: two do, and neither is nearer.
+        """
+        near = sorted(
+            (setting.rank, name, setting.origin)
+            for name in PLACES
+            if (setting := self.all[name]).value is not None
+        )
+        (rank, name, origin), *others = near
+        if others and others[0][0] == rank:
+            raise MisuseError(
+                f"{origin} and {others[0][2]} both say where the jobs are: keep one"
+            )
+        return Place(name, origin)
 
     @property
     def data(self) -> str:

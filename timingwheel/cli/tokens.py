@@ -1,4 +1,4 @@
-"""`timingwheel token add | list | revoke`: who may ask the server of a directory.
+"""`timingwheel token add | list | revoke`: who may ask the servers of a store.
 
 They are kept beside the store, so these commands work while the server runs, which looks
 again every second.
@@ -6,6 +6,7 @@ again every second.
 
 from __future__ import annotations
 
+from contextlib import closing
 from typing import TYPE_CHECKING, Final
 
 import click
@@ -15,6 +16,7 @@ from timingwheel.cli.grammar import noun, option, verb
 from timingwheel.cli.refusal import MisuseError, RefusedError
 from timingwheel.cli.serve import missing_server
 from timingwheel.cli.session import Session
+from timingwheel.scheduler.opening import without_secret
 
 if TYPE_CHECKING:
     from timingwheel.server.tokens import TokenBook  # its libraries are an extra
@@ -23,7 +25,7 @@ ROLES: Final = ("read", "operate", "admin")
 
 token: Final = noun(
     "token",
-    "Tokens: who may ask the server of a directory.\n\nThe server keeps the hash of a "
+    "Tokens: who may ask the server of a directory, or the servers of a database.\n\nThe server keeps the hash of a "
     "token alone. Where there is one, it demands one of everybody.",
     examples=[
         ("timingwheel --data /var/lib/jobs token add ci --role operate", ""),
@@ -47,13 +49,14 @@ token: Final = noun(
     required=True,
     help="What it may: look; also work, add and steer; everything.",
 )
-@option("--create", is_flag=True, help="Make the directory if there is no store yet.")
+@option("--create", is_flag=True, help="Make the store if it is not there yet.")
 def add_token(session: Session, *, name: str, role: str, create: bool) -> None:
     """Make a token and print it, this once.
 
     NAME is unique, and the actor of what is done with it.
     """
-    secret = _book(session, create=create).add(name, role)
+    with _book(session, create=create) as book:
+        secret = book.add(name, role)
     if session.printer.as_json:
         session.printer.document({"name": name, "role": role, "token": secret})
         return
@@ -64,7 +67,8 @@ def add_token(session: Session, *, name: str, role: str, create: bool) -> None:
 @verb(token, "list", examples=[("timingwheel token list --json", "")])
 def list_tokens(session: Session) -> None:
     """List names and roles; the tokens themselves nobody knows any more."""
-    found = _book(session).tokens()
+    with _book(session) as book:
+        found = book.tokens()
     printer = session.printer
     if printer.as_json:
         rows = [
@@ -84,29 +88,30 @@ def list_tokens(session: Session) -> None:
 @click.argument("names", nargs=-1, required=True, metavar="NAME...")
 def revoke_token(session: Session, *, names: tuple[str, ...]) -> None:
     """Refuse tokens from now on; a running server does so a second later."""
-    book = _book(session)
-    known = {one.name for one in book.tokens()}
-    missing = [name for name in names if name not in known]
-    if missing:
-        raise RefusedError(
-            f"there is no token of {', '.join(missing)}; timingwheel token list shows "
-            "those there are"
-        )
-    for name in dict.fromkeys(names):
-        book.revoke(name)
+    with _book(session) as book:
+        known = {one.name for one in book.tokens()}
+        missing = [name for name in names if name not in known]
+        if missing:
+            raise RefusedError(
+                f"there is no token of {', '.join(missing)}; timingwheel token list "
+                "shows those there are"
+            )
+        for name in dict.fromkeys(names):
+            book.revoke(name)
+        is_last = not book.tokens()
     if session.printer.as_json:
         session.printer.document({"revoked": list(dict.fromkeys(names))})
         return
     session.printer.say(f"revoked: {', '.join(dict.fromkeys(names))}")
-    if not book.tokens():
+    if is_last:
         session.printer.hint(
             "that was the last one: at its next start the server serves this machine "
             "alone, and asks for none"
         )
 
 
-def _book(session: Session, *, create: bool = False) -> TokenBook:
-    """Return the tokens of the directory.
+def _book(session: Session, *, create: bool = False) -> closing[TokenBook]:
+    """Return the tokens of the store, for the length of a block.
 
     Raises:
         MisuseError: a server is named.
@@ -114,19 +119,20 @@ def _book(session: Session, *, create: bool = False) -> TokenBook:
     """
     if session.settings.url is not None:
         raise MisuseError(
-            "tokens are made on the server's own machine: name its directory with "
-            f"--data ({session.settings.all['url'].origin} names a server)"
+            "tokens are made where the jobs are: name the directory with --data, or the "
+            f"database with --store ({session.settings.all['url'].origin} names a server)"
         )
     try:
         from timingwheel.server.starting import is_store, make_store, token_book
     except ImportError as error:
         raise missing_server(error) from error
-    data = session.settings.data
+    place = session.settings.store or session.settings.data
     if create:
-        make_store(data)
-    elif not is_store(data):
+        make_store(place)
+    elif not is_store(place):
         raise RefusedError(
-            f"{data} is no store yet ({session.settings.all['data'].origin}): name the "
-            "directory with --data, or make one with --create"
+            f"{without_secret(place)} is no store yet "
+            f"({session.settings.place.origin}): name the directory with --data, the "
+            "database with --store, or make one with --create"
         )
-    return token_book(data, clock=session.clock)
+    return closing(token_book(place, clock=session.clock))

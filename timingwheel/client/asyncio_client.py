@@ -169,6 +169,7 @@ class AsyncClient(Awaited):
     skips = awaited(Client.skips)
     load_ahead = awaited(Client.load_ahead)
     storage = awaited(Client.storage)
+    cluster = awaited(Client.cluster)
     audit = awaited(Client.audit)
     queues = awaited(Client.queues)
     calendars = awaited(Client.calendars)

@@ -19,6 +19,7 @@ from timingwheel.client.sending import (
     tag_texts,
 )
 from timingwheel.jobs.calendars import NamedCalendar
+from timingwheel.jobs.cluster import ClusterFacts
 from timingwheel.jobs.durations import Duration
 from timingwheel.jobs.explaining import NextTime
 from timingwheel.jobs.model import (
@@ -41,6 +42,7 @@ from timingwheel.scheduler.metrics import MetricsSnapshot
 from timingwheel.scheduler.surveying import TaskFacts, Worker
 from timingwheel.scheduler.tasks import Task
 from timingwheel.wire.answers import (
+    ClusterAnswer,
     ListAnswer,
     NowAnswer,
     PageAnswer,
@@ -181,6 +183,11 @@ class ClientQuestions(Asking):
         """Return how the server's store stands. As Scheduler.storage."""
         found: Storage = self._get(("log",), Storage)
         return found
+
+    def cluster(self) -> ClusterFacts | None:
+        """Return who lives, who fires what. As Scheduler.cluster."""
+        found: ClusterAnswer = self._get(("cluster",), ClusterAnswer)
+        return found.cluster
 
     def check(self) -> list[Finding]:
         """Look over the whole store and return what is wrong. As Scheduler.check."""

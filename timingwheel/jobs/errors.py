@@ -5,8 +5,10 @@ from __future__ import annotations
 from timingwheel.errors import ArgumentError, TimingWheelError
 
 __all__ = [
+    "DatabaseAwayError",
     "KeyConflictError",
     "NameTakenError",
+    "NoStoreError",
     "PayloadError",
     "RevisionConflictError",
     "RunStateError",
@@ -17,6 +19,28 @@ __all__ = [
     "UnknownTaskError",
     "UnknownWorkerError",
 ]
+
+
+class DatabaseAwayError(TimingWheelError, ConnectionError):
+    """The database does not answer. Whether the last statement was carried out is unknown.
+
+    Ask again: a put under a key, a cancel and the end of an attempt may be repeated. A
+    node goes on by itself when the database is back.
+    """
+
+    def __init__(self, reason: str) -> None:
+        super().__init__(reason)
+        self.reason = reason
+
+    def __str__(self) -> str:
+        return f"the database does not answer ({self.reason}): try again"
+
+
+class NoStoreError(TimingWheelError):
+    """The database has no tables of a job store, and none were to be made."""
+
+    def __str__(self) -> str:
+        return "the database has no job store yet, in the schemas that this role looks into"
 
 
 class KeyConflictError(TimingWheelError):

@@ -270,6 +270,7 @@ class AsyncScheduler(Awaited):
     known_tasks = awaited(Scheduler.known_tasks)
     load_ahead = awaited(Scheduler.load_ahead)
     storage = awaited(Scheduler.storage)
+    cluster = awaited(Scheduler.cluster)
     check = awaited(Scheduler.check)
 
     async def pause(

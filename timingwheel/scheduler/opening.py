@@ -8,6 +8,7 @@ import uuid
 from collections.abc import Callable
 from importlib.util import find_spec
 from typing import Final, Literal, TypeGuard, Unpack, cast
+from urllib.parse import urlsplit, urlunsplit
 
 from timingwheel.clock import Clock
 from timingwheel.engine.arguments import check_log_options
@@ -22,8 +23,8 @@ from timingwheel.stores.embedded import EmbeddedStore, StoreOptions
 from timingwheel.stores.fire_rate import FiresPerSecond, checked_rate
 from timingwheel.stores.hints_option import HintsOption, checked_hints
 from timingwheel.stores.shared_store import SharedStore
-from wal.errors import StoreInUseError
-from wal.filesystem import FileSystem
+from wal.errors import StoreError, StoreInUseError
+from wal.filesystem import FileSystem, read_whole, write_new_file
 from wal.log import INTERVAL_MS, RESERVE_BYTES, SEGMENT_SIZE_BYTES
 
 OpenStore = Callable[[Clock], JobStore]
@@ -54,6 +55,8 @@ _IN_USE: Final = (
     'ask it, by Scheduler(..., if_held="client"), or stop it first, or open another '
     "directory"
 )
+MOVED_NAME: Final = "moved.txt"
+"""In a directory whose store has moved: where to."""
 _SERVERS: Final = ("postgresql://", "postgres://")
 
 
@@ -120,7 +123,8 @@ def checked_log_options(
             options.get(of_databases[0]),
             "it is about a store in a database: leave it out for any other",
         )
-    others = sorted(options.keys() - {"retention", "fires_per_second", "hints"})
+    general = {"retention", "create", *of_databases}
+    others = sorted(options.keys() - general)
     if others and is_database(source):
         raise ArgumentError(
             others[0],
@@ -191,10 +195,12 @@ def open_store(
             fires_per_second=options.get("fires_per_second", "auto"),
             window_min=WINDOW_MIN,
             hints=options.get("hints", "auto"),
+            create=options.get("create", True),
         )
     kept = cast("StoreOptions", options)  # what is about a database is not there
     if isinstance(source, FileSystem) or source == MEMORY:
         return EmbeddedStore.open(source, clock=clock, **kept)
+    require_here(os.fspath(source))
     if if_held == "client":
         return SharedStore.open(source, clock=clock, **kept)
     try:
@@ -205,13 +211,51 @@ def open_store(
     return store
 
 
-def directory_of(source: StoreSource) -> str | None:
-    """Return the directory of a store; None if it has no real one."""
+def require_here(directory: str) -> None:
+    """Go on if the store of a directory has not moved into a database.
+
+    Raises:
+        StoreError: it has; the message says where to.
+    """
+    files = FileSystem(directory)
+    if files.exists() and MOVED_NAME in files.names():
+        where = read_whole(files, MOVED_NAME).decode()
+        raise StoreError(
+            directory,
+            f"has moved to {where}",
+            f"open that; or, if it is to go on here, remove the file {MOVED_NAME}",
+        )
+
+
+def mark_moved(directory: str, where: str) -> None:
+    """Have nobody open the store of a directory again: it is in a database now."""
+    write_new_file(FileSystem(directory), MOVED_NAME, without_secret(where).encode())
+
+
+def place_of(source: StoreSource) -> tuple[str | None, str | None]:
+    """Return the directory of a store, or the URL of its database; None: it has none."""
+    if is_database(source):
+        return None, source
     if isinstance(source, FileSystem):
-        return source.path if type(source) is FileSystem else None
-    if callable(source) or source == MEMORY or is_database(source):
-        return None
-    return os.fspath(source)
+        return source.path if type(source) is FileSystem else None, None
+    if callable(source) or source == MEMORY:
+        return None, None
+    return os.fspath(source), None
+
+
+def without_secret(place: str) -> str:
+    """Return a place as people may read it: no password of a URL is shown."""
+    if "://" not in place:
+        return place
+    parts = urlsplit(place)
+    who, at, where = parts.netloc.rpartition("@")
+    user, colon, _ = who.partition(":")
+    query = "&".join(
+        "password=***" if word.lower().startswith("password=") else word
+        for word in parts.query.split("&")
+    )
+    netloc = f"{user}{colon and ':***'}{at}{where}"
+    return urlunsplit(parts._replace(netloc=netloc, query=query))
 
 
 def executor_makers(slots: int) -> dict[str, MakeExecutor]:
@@ -258,4 +302,13 @@ def executor_makers(slots: int) -> dict[str, MakeExecutor]:
 
 def worker_name() -> str:
     """Return how this process is named: host, process, and a part that is never reused."""
-    return f"{platform.node() or 'host'}:{os.getpid()}:{uuid.uuid4().hex[:8]}"
+    return f"{_process()}:{uuid.uuid4().hex[:8]}"
+
+
+def is_of_this_process(worker: str) -> bool:
+    """Return whether a worker's name is one that `worker_name` gives here."""
+    return worker.rpartition(":")[0] == _process()
+
+
+def _process() -> str:
+    return f"{platform.node() or 'host'}:{os.getpid()}"

@@ -12,6 +12,7 @@ from typing import Final, TypeVar
 
 from timingwheel.errors import ArgumentError
 from timingwheel.jobs.calendars import NamedCalendar
+from timingwheel.jobs.cluster import ClusterFacts, Overseen
 from timingwheel.jobs.durations import Duration, duration_ns
 from timingwheel.jobs.explaining import TIMES_MAX, NextTime
 from timingwheel.jobs.model import Job, JobState, Queue, Run, RunState, SkipRange
@@ -296,6 +297,14 @@ class Questions:
         Cost: the names and sizes of the log's files; no content is read.
         """
         return self.desk.store.storage()
+
+    def cluster(self) -> ClusterFacts | None:
+        """Return who lives, who fires what, and how the database does; None: in none.
+
+        Cost: some index scans; nothing grows with the history.
+        """
+        store = self.desk.store
+        return store.cluster() if isinstance(store, Overseen) else None
 
     def check(self) -> list[Finding]:
         """Look over the whole store and return what is wrong, with the fix for each.

@@ -44,8 +44,8 @@ from timingwheel.scheduler.opening import (
     IfHeld,
     SchedulerOptions,
     StoreSource,
-    directory_of,
     executor_makers,
+    place_of,
     store_opener,
     worker_name,
 )
@@ -120,7 +120,7 @@ class Scheduler(Requests, Questions):
         self.clock: Final[Clock] = SystemClock() if clock is None else clock
         self.metrics: Final = Metrics()
         self._open_store = store_opener(store, if_held=if_held, options=log_options)
-        self.directory: Final = directory_of(store)
+        self.directory, self.database = place_of(store)
         self.slots: Final = checked_slots(slots, least=0)
         self._makers = self._make_executors()
         self._executor = self._checked_executor(executor, "executor")

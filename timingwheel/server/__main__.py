@@ -1,6 +1,7 @@
-"""Serve a directory without the command line's libraries.
+"""Serve a directory or a database without the command line's libraries.
 
     python -m timingwheel.server ./data --app mymodule:app
+    python -m timingwheel.server --store postgresql://jobs@db/jobs
 
 `timingwheel serve` does the same, and has settings, help and completion.
 """
@@ -18,6 +19,7 @@ from timingwheel.server.serving import DEFAULT_HOST, DEFAULT_PORT
 from timingwheel.server.starting import (
     make_server,
     make_store,
+    require_database,
     require_local,
     token_book,
     told,
@@ -29,6 +31,7 @@ def main(arguments: list[str]) -> int:
     """Serve until Ctrl-C or SIGTERM. Returns the exit code."""
     parser = argparse.ArgumentParser(prog="python -m timingwheel.server")
     parser.add_argument("data", nargs="?", default="./data", help="the directory")
+    parser.add_argument("--store", help="or the database: postgresql://...")
     parser.add_argument("--app", help="module:name of a Scheduler, whose tasks it runs")
     parser.add_argument("--host", default=DEFAULT_HOST)
     parser.add_argument("--port", type=int, default=DEFAULT_PORT, help="0: a free one")
@@ -47,15 +50,19 @@ def main(arguments: list[str]) -> int:
     asked = parser.parse_args(arguments)
     configure_logs("json" if asked.json_logs else "text")
     try:
-        data = require_local(asked.data)
+        place = (
+            require_local(asked.data)
+            if asked.store is None
+            else require_database(asked.store)
+        )
         if asked.add_token is not None:
             name, _, role = asked.add_token.rpartition(":")
-            make_store(data)
-            print(token_book(data).add(name, role))
+            make_store(place)
+            print(token_book(place).add(name, role))
             return 0
         tasks = None if asked.app is None else program_tasks(asked.app)
         server = make_server(
-            data,
+            place,
             tasks=tasks,
             host=asked.host,
             port=asked.port,
@@ -63,7 +70,7 @@ def main(arguments: list[str]) -> int:
             grace=asked.grace,
         )
         server.open()
-        print("\n".join(told(server, data, tasks=tasks)), flush=True)
+        print("\n".join(told(server, place, tasks=tasks)), flush=True)
         server.run()
     except (TimingWheelError, WalError) as error:
         print(f"{parser.prog}: {error}", file=sys.stderr)

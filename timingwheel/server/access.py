@@ -8,6 +8,7 @@ something must not come from another Origin.
 
 from __future__ import annotations
 
+import asyncio
 import math
 from typing import Final, NamedTuple
 from urllib.parse import quote, urlsplit
@@ -17,11 +18,12 @@ from starlette.requests import cookie_parser
 from starlette.responses import RedirectResponse
 from starlette.types import ASGIApp, Receive, Scope, Send
 
+from timingwheel.errors import TimingWheelError
 from timingwheel.server.limits import RateLimiter
 from timingwheel.server.operations import API_PATH, Role
 from timingwheel.server.responses import problem_response
 from timingwheel.server.tokens import TokenBook
-from timingwheel.wire.problems import make_problem
+from timingwheel.wire.problems import make_problem, problem_of
 
 LOOPBACK_NAMES: Final = frozenset({"127.0.0.1", "localhost", "::1"})
 OPEN_PATHS: Final = frozenset({"/health", "/ready"})
@@ -76,7 +78,15 @@ class Guard:
             return
         headers = Headers(scope=scope)
         refusal = self._refusal(scope["method"], headers)
-        caller = None if refusal is not None else self._caller(scope["path"], headers)
+        caller = None
+        if refusal is None:
+            try:
+                await self._read_tokens()
+            except TimingWheelError as error:
+                problem = problem_of(error) or make_problem("access", 503, str(error))
+                await problem_response(problem)(scope, receive, send)
+                return
+            caller = self._caller(scope["path"], headers)
         wait_s = (
             0.0 if self._rates is None else self._rates.wait_s(_client(scope, caller))
         )
@@ -117,6 +127,11 @@ class Guard:
         if method not in _SAFE and origin and urlsplit(origin).netloc != host:
             return 403, f"the Origin {origin!r} may not change anything here"
         return None
+
+    async def _read_tokens(self) -> None:
+        """Have what is known of tokens be new; not on the loop, which must not wait."""
+        if self._tokens is not None and not self._tokens.is_fresh:
+            await asyncio.to_thread(self._tokens.tokens)
 
     def _caller(self, path: str, headers: Headers) -> Caller | None:
         if self._tokens is None:

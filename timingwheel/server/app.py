@@ -26,6 +26,7 @@ from timingwheel.scheduler.scheduler import GRACE_SECONDS, Scheduler
 from timingwheel.server.access import LOOPBACK_NAMES, Guard
 from timingwheel.server.api import Api
 from timingwheel.server.audit import AuditBook
+from timingwheel.server.audit_file import AuditFile
 from timingwheel.server.audit_operations import AUDIT_OPERATIONS
 from timingwheel.server.dashboard.dashboard import dashboard_routes
 from timingwheel.server.dashboard.live import LiveStreams, Pulse, looked_at
@@ -110,8 +111,7 @@ def create_app(
                 yield
         finally:
             stopping.set()
-            await threads.call(audit.close)
-            await threads.call(lambda: scheduler.stop(grace))
+            await threads.call(lambda: _end(scheduler, audit, tokens, grace=grace))
 
     traffic = Traffic()
     hub = WorkerHub(scheduler)
@@ -155,12 +155,30 @@ def create_app(
     return app
 
 
+def _end(
+    scheduler: Scheduler,
+    audit: AuditBook,
+    tokens: TokenBook | None,
+    *,
+    grace: Duration,
+) -> None:
+    audit.close()
+    scheduler.stop(grace)
+    if tokens is not None:
+        tokens.close()
+
+
 def audit_book(scheduler: Scheduler) -> AuditBook:
     """Return the record of who did what, beside a scheduler's store."""
+    if scheduler.database is not None:
+        # Imported now: psycopg is an extra.
+        from timingwheel.server.audit_database import AuditTable
+
+        return AuditBook(AuditTable(scheduler.database), scheduler.clock)
     directory = scheduler.directory
     if directory is not None:
         directory = os.path.join(directory, DIRECTORY)
-    return AuditBook(directory, scheduler.clock)
+    return AuditBook(AuditFile(directory), scheduler.clock)
 
 
 def _metrics_route(exposition: Exposition, threads: RequestThreads) -> Route:

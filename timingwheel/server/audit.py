@@ -1,7 +1,7 @@
 """The audit: who did what, over the API and on the page, and what was refused.
 
-Kept in `server/audit.db` beside the store, newest KEPT_MAX entries, and in memory for a
-store in memory. It must never hold up or fail the request that it records: `note` puts
+Kept beside the store, newest KEPT_MAX entries: in a file of the directory (audit_file.py),
+or in the database that servers share (audit_database.py). It must never hold up or fail the request that it records: `note` puts
 the entry in a queue, and a thread writes what has come together, one sync for all. So a
 kill can take the entries of the last moment, though never the change that they tell of,
 and an end in order takes none.
@@ -17,11 +17,12 @@ fails.
 from __future__ import annotations
 
 import logging
-import os
 import re
 import threading
+from abc import abstractmethod
 from collections import deque
-from typing import Any, Final
+from collections.abc import Sequence
+from typing import Any, Final, NamedTuple, Protocol
 
 import msgspec
 
@@ -30,12 +31,8 @@ from timingwheel.errors import ArgumentError, TimingWheelError
 from timingwheel.scheduler.handles import Page
 from timingwheel.scheduler.moments import bound_ns
 from timingwheel.scheduler.questions import PAGE_LIMIT_MAX
-from timingwheel.stores.sqlite_connections import Connections
-from timingwheel.stores.sqlite_files import IN_MEMORY, Schema
 from timingwheel.wire.audit import AuditEntry, AuditQuery
-from wal.filesystem import FileSystem
 
-FILE_NAME: Final = "audit.db"
 KEPT_MAX: Final = 100_000
 """Entries that are kept; the oldest go first."""
 WAITING_MAX: Final = 10_000
@@ -52,10 +49,10 @@ _logger = logging.getLogger("timingwheel.server")
 
 
 class AuditError(TimingWheelError):
-    """The audit's database cannot be used, or not now.
+    """Where the audit is kept cannot be used, or not now.
 
     Attributes:
-        path: of the database.
+        path: of the file, or the table.
         found: what is wrong with it, as a phrase for the message.
         fix: what to do, as a phrase for the message.
     """
@@ -70,53 +67,56 @@ class AuditError(TimingWheelError):
         return f"audit {self.path} {self.found}: {self.fix}"
 
 
-_SCHEMA_1: Final = """
-CREATE TABLE entries (
-    id INTEGER PRIMARY KEY AUTOINCREMENT,
-    time_ns INTEGER NOT NULL,
-    actor TEXT,
-    operation TEXT NOT NULL,
-    target TEXT NOT NULL,
-    outcome TEXT NOT NULL,
-    body TEXT NOT NULL
-);
-"""
-SCHEMA: Final = Schema(
-    application_id=0x54574155,  # in ASCII: TWAU
-    migrations=(_SCHEMA_1,),
-    refuse=AuditError,
-    move_away="move it and its -wal file away: a new one is begun",
-    unwritten="what is not written waits in memory",
-)
-# One statement a batch: row by row a thread gives up the GIL at each.
-_INSERT: Final = """
-INSERT INTO entries (time_ns, actor, operation, target, outcome, body)
-SELECT value ->> 'time_ns', value ->> 'actor', value ->> 'operation',
-       value ->> 'target', value ->> 'outcome', value
-FROM json_each(?) ORDER BY key
-"""
-_SELECT: Final = """
-SELECT id, body FROM entries
-WHERE (:before IS NULL OR id < :before)
-  AND (:actor IS NULL OR actor = :actor)
-  AND (:operation IS NULL OR operation = :operation)
-  AND (:target IS NULL OR target = :target)
-  AND (:outcome IS NULL OR outcome = :outcome)
-  AND (:since_ns IS NULL OR time_ns >= :since_ns)
-  AND (:until_ns IS NULL OR time_ns < :until_ns)
-ORDER BY id DESC LIMIT :count
-"""
-_TRIM: Final = "DELETE FROM entries WHERE id <= (SELECT max(id) FROM entries) - ?"
+class AuditFilter(NamedTuple):
+    """Which entries are asked for; None: whatever stands there.
+
+    Attributes:
+        actor: who did it.
+        operation: what.
+        target: to what.
+        outcome: how it ended.
+        since_ns: not before, on the wall clock.
+        until_ns: before.
+        before: those with a smaller id alone.
+    """
+
+    actor: str | None
+    operation: str | None
+    target: str | None
+    outcome: str | None
+    since_ns: int | None
+    until_ns: int | None
+    before: int | None
+
+
+class AuditShelf(Protocol):
+    """Where entries are kept. Each call raises a TimingWheelError if that fails."""
+
+    @abstractmethod
+    def open(self) -> None:
+        """Make ready to write and to read."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """Let go of everything. Idempotent."""
+
+    @abstractmethod
+    def write(self, entries: Sequence[AuditEntry], *, kept_max: int) -> None:
+        """Write entries durably, and forget the oldest beyond about `kept_max`."""
+
+    @abstractmethod
+    def read(self, wanted: AuditFilter, count: int) -> list[AuditEntry]:
+        """Return entries, newest first, at most `count`."""
 
 
 class AuditBook:
-    """The entries of one server. Thread-safe.
+    """The entries that one server notes. Thread-safe.
 
     Invariants: entries are written in the order in which they were noted; at most
     `kept_max` are kept and `waiting_max` wait.
 
     Args:
-        directory: where the file goes, made if missing; None: in memory.
+        shelf: where they are kept.
         clock: where time comes from.
         kept_max: entries that are kept.
         waiting_max: entries that wait for the disk.
@@ -124,13 +124,13 @@ class AuditBook:
 
     def __init__(
         self,
-        directory: str | None,
+        shelf: AuditShelf,
         clock: Clock,
         *,
         kept_max: int = KEPT_MAX,
         waiting_max: int = WAITING_MAX,
     ) -> None:
-        self._directory = directory
+        self._shelf = shelf
         self._clock = clock
         self._kept_max = kept_max
         self._waiting_max = waiting_max
@@ -140,26 +140,21 @@ class AuditBook:
         self._retry_at_ns: int | None = None
         """Until when nothing is written, since the disk failed."""
         self._stopping = False
-        self._connections: Connections | None = None
         self._thread: threading.Thread | None = None
 
     # -- life -------------------------------------------------------------------------------
 
     def open(self) -> None:
-        """Open the file, made if missing, and begin to write. Idempotent.
+        """Open the shelf and begin to write. Idempotent.
 
         Raises:
-            AuditError: the file is damaged, another program's, or cannot be made.
+            AuditError: its file is damaged, another program's, or cannot be made.
             OSError: its directory cannot be made.
+            DatabaseAwayError: its database does not answer.
         """
-        if self._connections is not None:
+        if self._thread is not None:
             return
-        path = IN_MEMORY
-        if self._directory is not None:
-            files = FileSystem(self._directory)
-            files.make_directory()
-            path = os.path.join(files.path, FILE_NAME)
-        self._connections = Connections(path, SCHEMA)
+        self._shelf.open()
         self._stopping = False
         self._thread = threading.Thread(
             target=self._run, name="timingwheel-audit", daemon=True
@@ -167,16 +162,16 @@ class AuditBook:
         self._thread.start()
 
     def close(self) -> None:
-        """Write what waits, if the disk takes it, and close the file. Idempotent."""
-        thread, connections = self._thread, self._connections
-        if thread is None or connections is None:
+        """Write what waits, if the shelf takes it, and close it. Idempotent."""
+        thread = self._thread
+        if thread is None:
             return
         with self._changed:
             self._stopping = True
             self._changed.notify_all()
         thread.join()
-        self._thread = self._connections = None
-        connections.close()
+        self._thread = None
+        self._shelf.close()
 
     # -- what is done -------------------------------------------------------------------------
 
@@ -194,7 +189,7 @@ class AuditBook:
 
         Raises:
             ArgumentError: the cursor or the limit cannot be meant.
-            AuditError: the file cannot be read.
+            AuditError, DatabaseAwayError: they cannot be read.
 
         Cost: a query without filters reads a page; with them up to all that is kept.
         """
@@ -207,12 +202,9 @@ class AuditBook:
                 "cursor", query.cursor, "pass the one of the page before"
             )
         self._flush()
-        connections = self._connections
-        assert connections is not None, "it is open"
-        with connections.reader() as reader:
-            rows = reader.execute(_SELECT, _values(query)).fetchall()
-        found = [_entry(*row) for row in rows[: query.limit]]
-        more = len(rows) > query.limit
+        read = self._shelf.read(_filter(query), query.limit + 1)
+        found = read[: query.limit]
+        more = len(read) > query.limit
         return Page(found, str(found[-1].id) if more else None)
 
     # -- the writer ---------------------------------------------------------------------------
@@ -253,13 +245,9 @@ class AuditBook:
 
     def _step(self, batch: list[AuditEntry], dropped: int) -> None:
         written = [*batch, self._gap(dropped)] if dropped else batch
-        connections = self._connections
-        assert connections is not None, "it is open"
         try:
-            with connections.transaction() as writer:
-                writer.execute(_INSERT, [msgspec.json.encode(written).decode()])
-                writer.execute(_TRIM, [self._kept_max])
-        except AuditError as error:
+            self._shelf.write(written, kept_max=self._kept_max)
+        except TimingWheelError as error:
             with self._changed:
                 if self._retry_at_ns is None:
                     _logger.warning("the audit is behind, requests go on: %s", error)
@@ -316,20 +304,14 @@ def _shown(name: str, value: Any) -> Any:
     return dict.fromkeys(value, _LEFT_OUT) if isinstance(value, dict) else _LEFT_OUT
 
 
-def _values(query: AuditQuery) -> dict[str, object]:
+def _filter(query: AuditQuery) -> AuditFilter:
     since, until = query.since, query.until
-    return {
-        "actor": query.actor,
-        "operation": query.operation,
-        "target": query.target,
-        "outcome": query.outcome,
-        "since_ns": None if since is None else bound_ns(since, "since"),
-        "until_ns": None if until is None else bound_ns(until, "until"),
-        "before": None if query.cursor is None else int(query.cursor),
-        "count": query.limit + 1,
-    }
-
-
-def _entry(entry_id: int, body: str) -> AuditEntry:
-    entry = msgspec.json.decode(body, type=AuditEntry)
-    return msgspec.structs.replace(entry, id=entry_id)
+    return AuditFilter(
+        actor=query.actor,
+        operation=query.operation,
+        target=query.target,
+        outcome=query.outcome,
+        since_ns=None if since is None else bound_ns(since, "since"),
+        until_ns=None if until is None else bound_ns(until, "until"),
+        before=None if query.cursor is None else int(query.cursor),
+    )

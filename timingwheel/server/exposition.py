@@ -13,12 +13,10 @@ from __future__ import annotations
 import platform
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from itertools import accumulate
-from typing import Final, Literal, NamedTuple
+from typing import Final
 
 from prometheus_client import CollectorRegistry, ProcessCollector
 from prometheus_client.core import (
-    CounterMetricFamily,
-    GaugeMetricFamily,
     HistogramMetricFamily,
 )
 from prometheus_client.exposition import choose_encoder
@@ -39,49 +37,9 @@ from timingwheel.jobs.model import JobState, Outcome, SkipReason
 from timingwheel.jobs.states import FINAL
 from timingwheel.scheduler.metrics import MetricsSnapshot
 from timingwheel.scheduler.scheduler import Scheduler
+from timingwheel.server.cluster_metrics import CLUSTER_METRICS, cluster_readings
+from timingwheel.server.metric import NS, Metric, Reading
 from timingwheel.server.traffic import Traffic
-
-PREFIX: Final = "timingwheel_"
-_NS: Final = 1e9
-
-Labels = tuple[str, ...]
-Value = float | HistogramSnapshot
-Reading = tuple[str, Labels, Value]
-"""A metric's name without its prefix, the values of its labels, and its value."""
-
-
-_Family = CounterMetricFamily | GaugeMetricFamily | HistogramMetricFamily
-_FAMILIES: Final[dict[str, type[_Family]]] = {
-    "counter": CounterMetricFamily,
-    "gauge": GaugeMetricFamily,
-    "histogram": HistogramMetricFamily,
-}
-
-
-class Metric(NamedTuple):
-    """One metric: what a scrape says of it beside its value.
-
-    Attributes:
-        name: without the prefix; a counter's with its `_total`, else with its unit.
-        kind: of Prometheus.
-        help: one sentence.
-        labels: names of its labels.
-    """
-
-    name: str
-    kind: Literal["counter", "gauge", "histogram"]
-    help: str
-    labels: Labels = ()
-
-    @property
-    def full_name(self) -> str:
-        """The name that queries use; a histogram's samples add to it."""
-        return PREFIX + self.name
-
-    def new_family(self) -> _Family:
-        """Return an empty family of this metric."""
-        return _FAMILIES[self.kind](self.full_name, self.help, labels=self.labels)
-
 
 METRICS: Final = (
     Metric(
@@ -185,6 +143,7 @@ METRICS: Final = (
     Metric(
         "recovery_seconds", "gauge", "What the last opening took to read its directory."
     ),
+    *CLUSTER_METRICS,
     # -- of this server
     Metric(
         "http_requests_total",
@@ -243,7 +202,7 @@ class _Collector(Collector):
             family = families[name]
             if isinstance(value, HistogramSnapshot):
                 assert isinstance(family, HistogramMetricFamily)
-                family.add_metric(labels, _buckets(value), value.sum_ns / _NS)
+                family.add_metric(labels, _buckets(value), value.sum_ns / NS)
             else:
                 assert not isinstance(family, HistogramMetricFamily)
                 family.add_metric(labels, value)
@@ -259,6 +218,7 @@ class _Collector(Collector):
             yield from _of_store(figures)
             if figures.log is not None:
                 yield from _of_log(figures.log)
+        yield from cluster_readings(self._scheduler)
         for kind, count in self._traffic.requests().items():
             labels = (kind.method, kind.route, str(kind.status))
             yield "http_requests_total", labels, count
@@ -309,8 +269,8 @@ def _of_log(log: LogFigures) -> Iterator[Reading]:
     yield "wal_segments", (), log.segments
     yield "wal_disk_full", (), log.disk_full
     if log.snapshot_age_ns is not None:
-        yield "snapshot_age_seconds", (), log.snapshot_age_ns / _NS
-    yield "recovery_seconds", (), log.recovery_ns / _NS
+        yield "snapshot_age_seconds", (), log.snapshot_age_ns / NS
+    yield "recovery_seconds", (), log.recovery_ns / NS
 
 
 def _each(
@@ -323,7 +283,7 @@ def _each(
 
 def _buckets(snapshot: HistogramSnapshot) -> list[tuple[str, float]]:
     """Return (upper bound in seconds, how many up to it), as Prometheus has them."""
-    bounds: list[float] = [bound / _NS for bound in snapshot.bounds_ns]
+    bounds: list[float] = [bound / NS for bound in snapshot.bounds_ns]
     names: Callable[[float], str] = floatToGoString
     return list(
         zip(

@@ -15,6 +15,7 @@ from timingwheel.server.operations import Asked, Operation, Role
 from timingwheel.server.queries import until_of
 from timingwheel.wire.answers import (
     CalendarAnswer,
+    ClusterAnswer,
     CountAnswer,
     DoneAnswer,
     JobAnswer,
@@ -157,6 +158,11 @@ def log(asked: Asked) -> Storage:
     return asked.scheduler.storage()
 
 
+def cluster(asked: Asked) -> ClusterAnswer:
+    """Return who lives, who fires what, and how the database does."""
+    return ClusterAnswer(asked.scheduler.cluster())
+
+
 def now(asked: Asked) -> NowAnswer:
     """Return the present of the store."""
     wall_ns = asked.scheduler.desk.store.now().wall_ns
@@ -263,5 +269,12 @@ PLACE_OPERATIONS: Final = (
         "GET", "/metrics", metrics, MetricsSnapshot, "What this process has counted"
     ),
     Operation("GET", "/log", log, Storage, "How the store stands"),
+    Operation(
+        "GET",
+        "/cluster",
+        cluster,
+        ClusterAnswer,
+        "Nodes, shards and the database; null in a directory",
+    ),
     Operation("GET", "/now", now, NowAnswer, "The present of the store"),
 )

@@ -1,4 +1,7 @@
-"""From what a command line says to a server: the directory, its tokens, what is on it."""
+"""From what a command line says to a server: the place of its jobs, its tokens, what is on it.
+
+A place is a directory, or the URL of a database that any number of servers share.
+"""
 
 from __future__ import annotations
 
@@ -7,16 +10,17 @@ import os
 from timingwheel.clock import Clock, SystemClock
 from timingwheel.errors import ArgumentError
 from timingwheel.jobs.durations import Duration
+from timingwheel.scheduler.opening import checked_source, is_database, without_secret
 from timingwheel.scheduler.scheduler import GRACE_SECONDS, Scheduler
 from timingwheel.scheduler.tasks import TaskRegistry
 from timingwheel.server.operations import API_PATH
 from timingwheel.server.serving import DEFAULT_HOST, DEFAULT_PORT, HttpServer
-from timingwheel.server.tokens import DIRECTORY, TokenBook
+from timingwheel.server.tokens import DIRECTORY, TokenBook, TokenFile, TokenShelf
 from wal.filesystem import FileSystem
 
 
 def make_server(
-    data: str,
+    place: str,
     *,
     tasks: TaskRegistry | None = None,
     host: str = DEFAULT_HOST,
@@ -25,10 +29,10 @@ def make_server(
     grace: Duration = GRACE_SECONDS,
     clock: Clock | None = None,
 ) -> HttpServer:
-    """Return a server of a directory; nothing is opened.
+    """Return a server of a place; nothing is opened.
 
     Args:
-        data: the directory, made if missing.
+        place: the directory, made if missing, or the database, likewise its tables.
         tasks: what it runs itself; None: all runs wait for workers.
         host: as for HttpServer.
         port: likewise.
@@ -39,10 +43,13 @@ def make_server(
     Raises:
         ArgumentError: one of them cannot be meant, or other machines could reach it and
             there are no tokens.
+        DatabaseAwayError: the database does not answer.
     """
-    scheduler = Scheduler(data, tasks=tasks, clock=clock)
-    book = token_book(data, clock=scheduler.clock)
+    scheduler = Scheduler(place, tasks=tasks, clock=clock)
+    book = token_book(place, clock=scheduler.clock)
     demands = demands_tokens or bool(book.tokens())
+    if not demands:
+        book.close()
     return HttpServer(
         scheduler,
         host=host,
@@ -52,36 +59,47 @@ def make_server(
     )
 
 
-def token_book(data: str, *, clock: Clock | None = None) -> TokenBook:
-    """Return the tokens of the server of a directory, which may be running."""
-    files = FileSystem(os.path.join(data, DIRECTORY))
-    return TokenBook(files, SystemClock() if clock is None else clock)
+def token_book(place: str, *, clock: Clock | None = None) -> TokenBook:
+    """Return the tokens of the servers of a place, which may be running."""
+    shelf: TokenShelf
+    if is_database(place):
+        # Imported now: psycopg is an extra.
+        from timingwheel.server.token_database import TokenTable
+
+        shelf = TokenTable(place)
+    else:
+        shelf = TokenFile(FileSystem(os.path.join(place, DIRECTORY)))
+    return TokenBook(shelf, SystemClock() if clock is None else clock)
 
 
-def is_store(data: str) -> bool:
-    """Return whether there is something in a directory."""
-    files = FileSystem(data)
+def is_store(place: str) -> bool:
+    """Return whether there is something in a place."""
+    if is_database(place):
+        from timingwheel.stores.postgres.making import is_there
+
+        return is_there(place)
+    files = FileSystem(place)
     return files.exists() and bool(files.names())
 
 
-def make_store(data: str) -> None:
-    """Make the store if it is not there: it begins with an empty directory.
+def make_store(place: str) -> None:
+    """Make the store if it is not there: it begins with an empty directory or database.
 
     So a token can be made before the first start.
     """
-    if not is_store(data):
-        scheduler = Scheduler(data)
+    if not is_store(place):
+        scheduler = Scheduler(place)
         scheduler.start()
         scheduler.stop(0)
 
 
-def told(server: HttpServer, data: str, *, tasks: TaskRegistry | None) -> list[str]:
+def told(server: HttpServer, place: str, *, tasks: TaskRegistry | None) -> list[str]:
     """Return in words where a server is that is open, and what is on it."""
     runs = "no task runs here: runs wait for workers"
     if tasks is not None and tasks.names:
         runs = f"tasks that run here: {len(tasks.names)}"
     return [
-        f"serving {data} on {server.url}; Ctrl-C ends it",
+        f"serving {without_secret(place)} on {server.url}; Ctrl-C ends it",
         "  / is the dashboard",
         f"  {API_PATH} is the API, /openapi.json describes it",
         "  /health and /ready are for supervisors, /metrics is for Prometheus",
@@ -97,6 +115,22 @@ def require_local(data: str) -> str:
     """
     if "://" in data:
         raise ArgumentError(
-            "data", data, "this version keeps jobs in a directory; pass its path"
+            "data",
+            without_secret(data),
+            "it is no directory: name a database with --store, a server with --url",
         )
     return data
+
+
+def require_database(store: str) -> str:
+    """Return the URL of a database.
+
+    Raises:
+        ArgumentError: it is none, or what it needs is not installed.
+    """
+    if not is_database(store):
+        raise ArgumentError(
+            "store", store, 'pass "postgresql://…"; a directory is named by itself'
+        )
+    checked_source(store)
+    return store

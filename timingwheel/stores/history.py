@@ -94,7 +94,7 @@ class History:
         self.path = path
         self._connections = Connections(path, HISTORY)
         try:
-            row = self._rows("SELECT reached_lsn FROM progress", [])[0]
+            row = self.rows("SELECT reached_lsn FROM progress", [])[0]
         except HistoryError:
             self._connections.close()
             raise
@@ -163,7 +163,7 @@ class History:
         Raises:
             ArgumentError: limit or cursor cannot be meant.
         """
-        bodies = self._bodies(*runs_question(query))
+        bodies = self.bodies(*runs_question(query))
         runs = [_decode_run_alone(body).run for body in bodies[: query.limit]]
         more = len(bodies) > query.limit
         return RunPage(runs, run_cursor(runs[-1]) if more else None)
@@ -171,7 +171,7 @@ class History:
     def attempts(self, run_id: RunId) -> list[Attempt]:
         """Return the ended attempts of a run, also of one that is live, in order."""
         question = "SELECT body FROM attempts WHERE run_id = ? ORDER BY number"
-        attempts = [decode_attempt(body) for body in self._bodies(question, [run_id])]
+        attempts = [decode_attempt(body) for body in self.bodies(question, [run_id])]
         if not attempts:
             body = self._body(_PLAIN_RUN, require_run_id(run_id))
             if body is not None:
@@ -181,7 +181,7 @@ class History:
 
     def planned(self, job_id: JobId) -> list[tuple[int, int]]:
         """Return (nominal_ns, n) of each finished run of a job, oldest first."""
-        rows = self._rows(
+        rows = self.rows(
             "SELECT json_group_array(json_array(nominal_ns, n)) FROM (SELECT nominal_ns,"
             " n FROM runs WHERE job_id = ? ORDER BY nominal_ns, n)",
             [job_id],
@@ -190,7 +190,7 @@ class History:
 
     def skips(self, job_id: JobId, since_ns: int = 0) -> list[SkipRange]:
         """Return the skip ranges of a job that reach past an instant, oldest first."""
-        rows = self._rows(
+        rows = self.rows(
             "SELECT json_group_array(json_array(reason, first_ns, last_ns, count)) FROM "
             "(SELECT * FROM skips WHERE job_id = ? AND last_ns >= ? ORDER BY first_ns)",
             [job_id, since_ns],
@@ -209,7 +209,7 @@ class History:
             "SELECT count(*) FROM (SELECT 1 FROM runs WHERE state IN ('failed', 'lost')"
             " AND NOT discarded LIMIT ?)"
         )
-        count: int = self._rows(question, [limit])[0][0]
+        count: int = self.rows(question, [limit])[0][0]
         return count
 
     # -- jobs ---------------------------------------------------------------------------
@@ -228,7 +228,7 @@ class History:
             "SELECT EXISTS (SELECT 1 FROM jobs WHERE id = ?) "
             "OR EXISTS (SELECT 1 FROM runs WHERE job_id = ? AND plain)"
         )
-        return bool(self._rows(question, [job_id, job_id])[0][0])
+        return bool(self.rows(question, [job_id, job_id])[0][0])
 
     def jobs(self, query: JobQuery) -> JobPage:
         """Return a page of ended jobs, newest first. A job with a live run is left out.
@@ -236,10 +236,10 @@ class History:
         Raises:
             ArgumentError: limit or cursor cannot be meant.
         """
-        jobs = [decode_job(body) for body in self._bodies(*jobs_question(query))]
+        jobs = [decode_job(body) for body in self.bodies(*jobs_question(query))]
         plain_question = plain_jobs_question(query)
         if plain_question is not None:
-            bodies = self._bodies(*plain_question)
+            bodies = self.bodies(*plain_question)
             plain = [plain_job(decode_run(body)) for body in bodies]
             jobs = list(merge(jobs, plain, key=job_order, reverse=True))
         more = len(jobs) > query.limit
@@ -256,8 +256,8 @@ class History:
         Raises:
             HistoryError: it is not; the message says what SQLite found.
         """
-        found = self._rows("PRAGMA integrity_check(1)", [])[0][0]
-        stray = self._rows(
+        found = self.rows("PRAGMA integrity_check(1)", [])[0][0]
+        stray = self.rows(
             "SELECT count(*) FROM run_tags WHERE (job_id, nominal_ns, n) NOT IN "
             "(SELECT job_id, nominal_ns, n FROM runs)",
             [],
@@ -268,13 +268,15 @@ class History:
             raise HistoryError(self.path, f"is damaged ({found})", "restore a backup")
 
     def _body(self, question: str, values: Sequence[object]) -> bytes | None:
-        bodies = self._bodies(question, values)
+        bodies = self.bodies(question, values)
         return bodies[0] if bodies else None
 
-    def _bodies(self, question: str, values: Sequence[object]) -> list[bytes]:
-        return [body for (body,) in self._rows(question, values)]
+    def bodies(self, question: str, values: Sequence[object]) -> list[bytes]:
+        """Return the only column of what a question finds."""
+        return [body for (body,) in self.rows(question, values)]
 
-    def _rows(self, question: str, values: Sequence[object]) -> list[Any]:
+    def rows(self, question: str, values: Sequence[object]) -> list[Any]:
+        """Return what a question finds."""
         with self._connections.reader() as connection:
             return connection.execute(question, values).fetchall()
 

@@ -37,6 +37,11 @@ class StoreTag:
             int.from_bytes(store_uuid[:6], "big") << 80 | _VERSION_8 | _VARIANT
         )
 
+    @property
+    def bytes(self) -> bytes:
+        """The uuid of the store."""
+        return self._namespace.bytes
+
     def unkeyed(self, number: int) -> JobId:
         """Return the id of the job that LSN `number` made."""
         digits = f"{self._fixed | number:032x}"

@@ -15,6 +15,7 @@ import msgspec
 from msgspec import Meta
 
 from timingwheel.jobs.calendars import NamedCalendar
+from timingwheel.jobs.cluster import ClusterFacts
 from timingwheel.jobs.explaining import NextTime
 from timingwheel.jobs.model import Job, Payload, Queue, Run, RunId
 from timingwheel.jobs.schedule import DstMark, instant_datetime
@@ -112,6 +113,16 @@ class CancelAnswer(msgspec.Struct, frozen=True, kw_only=True):
 
     result: CancelResult
     prevented: bool
+
+
+class ClusterAnswer(msgspec.Struct, frozen=True):
+    """How a store stands that many processes share.
+
+    Attributes:
+        cluster: who lives, who fires what, the database; None: it is in a directory.
+    """
+
+    cluster: ClusterFacts | None
 
 
 class DoneAnswer(msgspec.Struct, frozen=True):

@@ -25,6 +25,7 @@ from timingwheel.errors import (
     TimingWheelError,
 )
 from timingwheel.jobs.errors import (
+    DatabaseAwayError,
     KeyConflictError,
     NameTakenError,
     PayloadError,
@@ -111,6 +112,7 @@ _KINDS: Final = (
     _Kind(AccessError, "access", 403),
     _Kind(EngineClosedError, "closed", 503),
     _Kind(EngineFailedError, "failed", 503),
+    _Kind(DatabaseAwayError, "database-away", 503),
     _Kind(DiskFullError, "disk-full", 507),
     _Kind(CommitUnknownError, "commit-unknown", 500),
     _Kind(StoreError, "store", 503),
@@ -127,9 +129,15 @@ _UNKNOWN: Final = frozenset(
 _RUNS_AND_JOBS: Final = frozenset({"run", "job"})
 _OF_THE_WHOLE: Final = frozenset({"changes", "the time to run"})
 """What errors call the options together; in a request no field has that name."""
-# Of the server's disk, not of this process: a client tells their words alone.
+# Of the server's disk or database, not of this process: a client tells their words alone.
 _BY_WORDS: Final = frozenset(
-    {DiskFullError, CommitUnknownError, StoreError, MissingExtraError}
+    {
+        CommitUnknownError,
+        DatabaseAwayError,
+        DiskFullError,
+        MissingExtraError,
+        StoreError,
+    }
 )
 _FACT_CHARS_MAX: Final = 1_000
 _TITLES: Final = {

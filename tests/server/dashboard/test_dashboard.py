@@ -17,7 +17,7 @@ from timingwheel.server import dashboard
 from timingwheel.server.access import TOKEN_COOKIE
 from timingwheel.server.dashboard.pages import NAV, PAGES
 from timingwheel.server.serving import HttpServer
-from timingwheel.server.tokens import TokenBook
+from timingwheel.server.tokens import TokenBook, TokenFile
 from wal.testing.memory import MemoryFileSystem
 
 HERE = Path(dashboard.__file__).parent
@@ -26,7 +26,7 @@ TEMPLATES = sorted((HERE / "templates").glob("*.html"))
 
 @pytest.fixture
 def book() -> TokenBook:
-    return TokenBook(MemoryFileSystem(), ManualClock())
+    return TokenBook(TokenFile(MemoryFileSystem()), ManualClock())
 
 
 @pytest.fixture

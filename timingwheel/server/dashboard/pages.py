@@ -13,6 +13,7 @@ from timingwheel.server.dashboard.job_editing import JOB_FORMS
 from timingwheel.server.dashboard.jobs import JOBS_PAGES
 from timingwheel.server.dashboard.load_ahead import LOAD_PAGES
 from timingwheel.server.dashboard.log import LOG_PAGES
+from timingwheel.server.dashboard.nodes import NODE_PAGES
 from timingwheel.server.dashboard.overview import OVERVIEW_PAGES
 from timingwheel.server.dashboard.queues import QUEUE_PAGES
 from timingwheel.server.dashboard.run import RUN_PAGES
@@ -27,6 +28,7 @@ PAGES: Final[tuple[Page, ...]] = (
     *RUN_PAGES,
     *QUEUE_PAGES,
     *WORKER_PAGES,
+    *NODE_PAGES,
     *DEAD_LETTER_PAGES,
     *DEPENDENCY_PAGES,
     *AUDIT_PAGES,
@@ -69,6 +71,7 @@ NAV: Final = (
         NavEntry("Dependencies", "/dependencies", "e"),
     ),
     (
+        NavEntry("Nodes", "/nodes", "n"),
         NavEntry("Audit", "/audit", "a"),
         NavEntry("Log", "/log", "l"),
     ),

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Final, NamedTuple
 
+from timingwheel.scheduler.opening import is_of_this_process
+from timingwheel.scheduler.surveying import Worker
 from timingwheel.server.dashboard.run_rows import may_be_live
 from timingwheel.server.dashboard.visits import Page, View, Visit
 
@@ -71,6 +73,7 @@ def worker_rows(visit: Visit) -> list[WorkerRow]:
                 beat_ns=joined.beat_ns,
             )
         )
+    others = _elsewhere(visit, busy, {row.id for row in far})
     own = sum(worker.running for worker in busy.values())
     here = WorkerRow(
         name="This server",
@@ -82,7 +85,34 @@ def worker_rows(visit: Visit) -> list[WorkerRow]:
         since_ns=min((worker.since_ns for worker in busy.values()), default=None),
         beat_ns=None,
     )
-    return [here, *far]
+    return [here, *far, *others]
+
+
+def _elsewhere(
+    visit: Visit, busy: dict[str, Worker], known: set[str]
+) -> list[WorkerRow]:
+    """Return the workers of other processes of a database; they are not busy here."""
+    facts = visit.scheduler.cluster()
+    rows = []
+    for one in () if facts is None else facts.members:
+        found = busy.get(one.name)
+        if one.is_node or one.name in known or is_of_this_process(one.name):
+            continue
+        busy.pop(one.name, None)
+        state = "active" if one.running else "idle"
+        rows.append(
+            WorkerRow(
+                name=one.name.rpartition(":")[0] or one.name,
+                id=one.name,
+                is_far=True,
+                state=state if one.is_alive else "lost",
+                in_hand=one.running,
+                slots=None,
+                since_ns=None if found is None else found.since_ns,
+                beat_ns=visit.now_ns + one.left_ns - one.ttl_ns,
+            )
+        )
+    return rows
 
 
 WORKER_PAGES: Final = (Page("GET", "/workers", show_workers, nav=NAV),)

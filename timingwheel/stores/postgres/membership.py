@@ -13,6 +13,8 @@ a beat: a node that comes and goes moves little.
 
 from __future__ import annotations
 
+import os
+import platform
 import threading
 import uuid
 from collections.abc import Collection, Sequence
@@ -28,6 +30,7 @@ from timingwheel.stores.postgres.connections import (
     Texts,
 )
 from timingwheel.stores.postgres.guard import Lease
+from timingwheel.stores.postgres.schema import PROTOCOL_MAX, PROTOCOL_MIN
 from timingwheel.stores.postgres.sharing import (
     RELEASE,
     RELEASE_PART,
@@ -39,12 +42,13 @@ from timingwheel.stores.postgres.sharing import (
 from timingwheel.stores.postgres.steps import ANY, Steps
 from timingwheel.stores.postgres.trust import Trust
 
-_JOIN: Final = """
+_JOIN: Final = f"""
 WITH former AS (DELETE FROM timingwheel_member WHERE inc = ANY(%s))
 INSERT INTO timingwheel_member
-    (inc, name, is_node, is_far, ttl_ns, until_ns, beats, step_ns)
+    (inc, name, is_node, is_far, ttl_ns, until_ns, beats, step_ns,
+    protocol_min, protocol_max)
 SELECT nextval('timingwheel_inc'), u.name, u.is_node, false, %s,
-    timingwheel_elapsed() + %s, 0, %s
+    timingwheel_elapsed() + %s, 0, %s, {PROTOCOL_MIN}, {PROTOCOL_MAX}
 FROM unnest(%s::text[], %s::boolean[]) AS u(name, is_node)
 RETURNING name, inc
 """
@@ -122,7 +126,9 @@ class Membership:
         self._remote: dict[str, int] = {}
         self._serves = False
         self._is_fresh = True
-        self._node = f"node:{uuid.uuid4()}"
+        self._node = (
+            f"node:{platform.node() or 'host'}:{os.getpid()}:{uuid.uuid4().hex[:12]}"
+        )
 
     # -- members ------------------------------------------------------------------------
 

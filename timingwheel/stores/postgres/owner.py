@@ -119,6 +119,7 @@ class PostgresOwner:
         self.written: Callable[[RowChanges, Now], None] = _ignored
         self.put: Callable[[int, Draft], None] = _ignored
         self._requests: list[Request] = []
+        self._told: set[Request] = set()
         self._numbers = Numbers(connections)
 
     # -- puts ---------------------------------------------------------------------------
@@ -263,7 +264,9 @@ class PostgresOwner:
         self, view: LoadedView, decision: Decision
     ) -> tuple[RowChanges, list[Request]]:
         mine = [one for one in decision.requests if one.token in self.claimed]
-        asks = [one for one in decision.requests if one.token not in self.claimed]
+        # Written in any case: a remote worker that was given its attempt here may beat
+        # at another server by now.
+        asks = decision.requests
         return RowChanges(view, decision, shards=self.shards, asks=asks), mine
 
     def _settle(self, changes: RowChanges, asked: Sequence[Request]) -> None:
@@ -292,12 +295,14 @@ class PostgresOwner:
         if asked:
             with self.changed:
                 self._requests += asked
+                self._told = {one for one in self._told if one.token in self.claimed}
+                self._told.update(asked)
                 self.news = True
                 self.changed.notify_all()
 
     def note_asked(self, asked: Sequence[Request]) -> None:
         """Note what other processes ask of this one; what is known already does not count."""
-        self._take_requests(asked)
+        self._take_requests([one for one in asked if one not in self._told])
 
     def requests(self) -> list[Request]:
         """Return, once, the attempts of this process that are to be ended."""

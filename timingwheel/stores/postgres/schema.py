@@ -16,6 +16,8 @@
     timingwheel_planned     under which rules of time zones a shard's jobs were planned
     timingwheel_member      nodes and workers that live. `inc` is never given again
     timingwheel_queue, _cap, _calendar      what is named
+    timingwheel_audit       who did what, by way of which server whatever
+    timingwheel_access      who may ask the servers
 
 All that belongs to a job has its shard in front of its key, so the tables can be spread
 over machines. Bodies are the MessagePack of structs of the jobs layer; columns beside
@@ -28,30 +30,21 @@ functions mean the tables of their own schema, whatever the search path of who c
 
 from __future__ import annotations
 
-import uuid
-from typing import Final
-
-from psycopg import Connection, errors
-
-from timingwheel.errors import TimingWheelError
+from typing import Final, NamedTuple
 
 SHARDS: Final = 256
 """Of a new store. It never changes; enough for 1 to 64 nodes."""
-_META: Final = "SELECT version FROM timingwheel_meta FOR UPDATE"
-_FIRST_META: Final = (
-    "INSERT INTO timingwheel_meta (id, version, store, shards) VALUES (1, 1, %s, %s)"
-)
-_FIRST_SHARDS: Final = (
-    "INSERT INTO timingwheel_shard SELECT s, NULL, 0 FROM generate_series(0, %s) s"
-)
 
-_SCHEMA_1: Final = """
+SCHEMA_1: Final = """
 CREATE TABLE timingwheel_meta (
     id int PRIMARY KEY CHECK (id = 1),
     version int NOT NULL,
     store uuid NOT NULL,
     shards int NOT NULL,
     steps_ns bigint NOT NULL DEFAULT 0,
+    phase text NOT NULL DEFAULT 'done',
+    oldest int NOT NULL DEFAULT 1,
+    arriving uuid,
     calendars bigint NOT NULL DEFAULT 0
 );
 CREATE FUNCTION timingwheel_now() RETURNS bigint LANGUAGE sql STABLE
@@ -216,7 +209,9 @@ CREATE TABLE timingwheel_member (
     beats bigint NOT NULL,
     step_ns bigint NOT NULL,
     places bigint NOT NULL DEFAULT 0,
-    idle bigint NOT NULL DEFAULT 0
+    idle bigint NOT NULL DEFAULT 0,
+    protocol_min int NOT NULL DEFAULT 1,
+    protocol_max int NOT NULL DEFAULT 1
 );
 CREATE UNIQUE INDEX timingwheel_member_far ON timingwheel_member (name) WHERE is_far;
 CREATE SEQUENCE timingwheel_inc;
@@ -235,75 +230,53 @@ CREATE TABLE timingwheel_calendar (
     version bigint NOT NULL,
     body bytea NOT NULL
 );
+CREATE TABLE timingwheel_audit (
+    id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+    time_ns bigint NOT NULL,
+    actor text,
+    operation text NOT NULL,
+    target text NOT NULL,
+    outcome text NOT NULL,
+    body text NOT NULL
+);
+CREATE TABLE timingwheel_access (
+    name text COLLATE "C" PRIMARY KEY,
+    body bytea NOT NULL
+);
 """
-MIGRATIONS: Final = (_SCHEMA_1,)
-"""MIGRATIONS[v] leads from schema v to v + 1; one that is published never changes."""
 
 
-class SchemaError(TimingWheelError):
-    """The tables are not such as this version can work with; nothing was changed.
+class Migration(NamedTuple):
+    """How one schema becomes the next, while nodes of both versions go on.
+
+    expand    what older versions bear, in one transaction; then indexes, each built
+              concurrently
+    backfill  rows of the old form become such of the new one, a few at a time
+    contract  what only older versions use goes away, once none of them lives
 
     Attributes:
-        found: their version.
+        expand: statements that take no long lock: new tables, columns with a constant
+            default.
+        indexes: by name, what stands behind CREATE INDEX name.
+        backfill: changes at most %s rows that are of the old form, and returns one row
+            for each; "": there are none.
+        left: counts rows of the old form; "" if there is no backfill.
+        contract: statements; none: nothing goes, and older versions may live on.
     """
 
-    def __init__(self, found: int) -> None:
-        super().__init__(found)
-        self.found = found
-
-    def __str__(self) -> str:
-        return (
-            f"the job store has schema {self.found}, and this version of timingwheel "
-            f"knows {len(MIGRATIONS)}: upgrade timingwheel"
-        )
+    expand: tuple[str, ...] = ()
+    indexes: tuple[tuple[str, str], ...] = ()
+    backfill: str = ""
+    left: str = ""
+    contract: tuple[str, ...] = ()
 
 
-def migrate(
-    connection: Connection[tuple[object, ...]], *, shards: int
-) -> tuple[uuid.UUID, int]:
-    """Bring the tables to the newest schema, made anew if there are none.
-
-    Several nodes may do so at once: one works, the others find it done.
-
-    Args:
-        connection: in autocommit mode.
-        shards: of a new store.
-
-    Returns:
-        The store's uuid, and how many shards it has.
-
-    Raises:
-        SchemaError: they are newer than this version.
-    """
-    try:
-        _migrate(connection, shards)
-    except (errors.DuplicateTable, errors.UniqueViolation):
-        _migrate(connection, shards)  # another node was quicker, and is done
-    row = connection.execute("SELECT store, shards FROM timingwheel_meta").fetchone()
-    assert row is not None
-    store, found = row
-    assert isinstance(store, uuid.UUID)
-    assert isinstance(found, int)
-    return store, found
-
-
-def _migrate(connection: Connection[tuple[object, ...]], shards: int) -> None:
-    with connection.transaction():
-        there = connection.execute("SELECT to_regclass('timingwheel_meta')").fetchone()
-        if there == (None,):
-            connection.execute(_SCHEMA_1.encode())
-            connection.execute(_FIRST_META, [uuid.uuid4(), shards])
-            connection.execute(_FIRST_SHARDS, [shards - 1])
-        # The row is locked: one node at a time.
-        row = connection.execute(_META).fetchone()
-        assert row is not None
-        found = row[0]
-        assert isinstance(found, int)
-        if found > len(MIGRATIONS):
-            raise SchemaError(found)
-        for statements in MIGRATIONS[found:]:
-            connection.execute(statements.encode())
-        if found < len(MIGRATIONS):
-            connection.execute(
-                "UPDATE timingwheel_meta SET version = %s", [len(MIGRATIONS)]
-            )
+MIGRATIONS: Final[tuple[Migration, ...]] = ()
+"""MIGRATIONS[v - 1] leads from schema v to v + 1; one that is published never changes."""
+VERSION: Final = 1 + len(MIGRATIONS)
+SCHEMA_MIN: Final = 1
+"""The oldest schema that this version works with as it is."""
+PROTOCOL_MIN: Final = 1
+"""The oldest form of rows that this version reads."""
+PROTOCOL_MAX: Final = 1
+"""The newest."""

@@ -93,7 +93,7 @@ class Serving:
         self._limits = limits
         self._unserved: dict[int, Unserved] = {}
         self._ahead_ns: int | None = None
-        self._told: set[int] = set()
+        self._told: set[Request] = set()
         self._pauses = QueuePauses(owner.connections)
         self._making_ready = MakingReady(owner.connections, limits, taking)
         self._tending = threading.RLock()
@@ -275,9 +275,9 @@ class Serving:
             }
 
     def _note_asked(self, rows: Rows) -> None:
-        new = [row for row in rows if row[3] not in self._told]
-        self._told = {row[3] for row in rows}
-        self._owner.note_asked([_request(row) for row in new])
+        asked = {_request(row) for row in rows}
+        new, self._told = asked - self._told, asked
+        self._owner.note_asked(sorted(new, key=lambda one: one.token))
 
 
 def _request(row: tuple[Any, ...]) -> Request:

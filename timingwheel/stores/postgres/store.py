@@ -13,6 +13,7 @@ it works behind a pooler, and nothing waits for a client that has gone to sleep.
 
 from __future__ import annotations
 
+import logging
 import random
 import threading
 import uuid
@@ -24,6 +25,7 @@ import msgspec
 
 from timingwheel.clock import WAIT_MAX_NS, Clock, SystemClock
 from timingwheel.jobs.calendars import NamedCalendar
+from timingwheel.jobs.cluster import ClusterFacts
 from timingwheel.jobs.errors import UnknownRunError, UnknownWorkerError
 from timingwheel.jobs.model import (
     Attempt,
@@ -80,12 +82,15 @@ from timingwheel.stores.postgres.hints import Heard, Hints
 from timingwheel.stores.postgres.limits import FireLimits
 from timingwheel.stores.postgres.listing import Listing
 from timingwheel.stores.postgres.loading import Loading
+from timingwheel.stores.postgres.making import SchemaError, make_ready, require_tables
 from timingwheel.stores.postgres.membership import Membership
+from timingwheel.stores.postgres.migrating import outdated
 from timingwheel.stores.postgres.owner import Item, PostgresOwner
 from timingwheel.stores.postgres.putting import put, wanted_by
 from timingwheel.stores.postgres.queues import Queues
-from timingwheel.stores.postgres.schema import SHARDS, migrate
+from timingwheel.stores.postgres.schema import SHARDS
 from timingwheel.stores.postgres.serving import Serving
+from timingwheel.stores.postgres.standing import standing, tell_safety
 from timingwheel.stores.postgres.steps import Steps
 from timingwheel.stores.postgres.taking import Taking
 from timingwheel.stores.postgres.tending import Tending, Watching
@@ -97,6 +102,7 @@ from timingwheel.stores.postgres.within import PutWithin
 
 replace = msgspec.structs.replace
 
+_logger = logging.getLogger("timingwheel")
 TTL_NS: Final = 6_000_000_000
 """How long a node lives after its last sign of life."""
 TURN_EVERY_NS: Final = 60_000_000_000
@@ -120,6 +126,8 @@ class PostgresStore:
         fires_per_second, window_min: see FireLimits.
         listen_at: where hints of others are heard; None: there are none.
     """
+
+    _outdated: SchemaError | None = None
 
     def __init__(
         self,
@@ -194,6 +202,7 @@ class PostgresStore:
         *,
         clock: Clock | None = None,
         shards: int = SHARDS,
+        create: bool = True,
         ttl_ns: int = TTL_NS,
         retention: Retention | None = None,
         rng: random.Random | None = None,
@@ -207,6 +216,7 @@ class PostgresStore:
             where: as psycopg takes it: "postgresql://…".
             clock: for resting.
             shards: of a store that is made now.
+            create: False: refuse a database that has no tables yet.
             ttl_ns: how long this node lives after its last sign of life; others take
                 over its work then.
             retention: how long what has ended is kept.
@@ -221,6 +231,7 @@ class PostgresStore:
         Raises:
             ArgumentError: fires_per_second is no rate, or hints no such option.
             SchemaError: its tables are newer than this version.
+            NoStoreError: there are none, and none are to be made.
             DatabaseAwayError: the database cannot be reached.
         """
         fires_per_second = checked_rate(fires_per_second)
@@ -229,7 +240,9 @@ class PostgresStore:
         connections = Connections(where)
         try:
             with connections.lent() as connection:
-                store, found = migrate(connection, shards=shards)
+                if not create:
+                    require_tables(connection)
+                store, found = make_ready(connection, shards=shards)
             return cls(
                 connections,
                 store=store,
@@ -279,6 +292,10 @@ class PostgresStore:
     def storage(self) -> Storage:
         """Return how the store stands: there is no log, and there are no wheels."""
         return self._listing.storage()
+
+    def cluster(self) -> ClusterFacts:
+        """Return who lives, who fires what, and how the database does."""
+        return standing(self._connections, self._clock)
 
     def commit(self, ticket: Ticket) -> None:
         """Return: it is durable."""
@@ -616,6 +633,7 @@ class PostgresStore:
         lost = self._serving.recover()
         self._start_tending()
         self._hints.listen()
+        tell_safety(self._connections)
         return lost
 
     def hand_over(self) -> None:
@@ -640,6 +658,11 @@ class PostgresStore:
         if self._expecting:
             self._hints.tell("want")
         self._upkeep.tend(purges=0 in self._members.leases)
+        if self._outdated is None:
+            self._outdated = outdated(self._connections)
+            if self._outdated is not None:
+                _logger.error("this node fires nothing more: %s", self._outdated)
+                self.hand_over()
 
     def purge(self) -> int:
         """Forget what is old enough; how many days, runs, jobs and skip ranges went."""
@@ -661,6 +684,8 @@ class PostgresStore:
 
     def fire(self, limit: int) -> tuple[int, Ticket]:
         """Make ready what is due; see JobStore."""
+        if self._outdated is not None:
+            raise self._outdated
         with self._owner.changed:
             self._owner.news = False
         self._turn_by_ns = self._clock.monotonic_ns() + TURN_EVERY_NS

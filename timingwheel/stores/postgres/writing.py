@@ -29,10 +29,10 @@ from timingwheel.stores.postgres.rows import (
     TYPES,
 )
 
-_ATTEMPT_COLUMNS: Final = ("shard", "job_id", "nominal_ns", "n", "number", "body")
-_SKIP_COLUMNS: Final = ("shard", "job_id", "first_ns", "reason", "last_ns", "count")
-_DEPENDENCY_COLUMNS: Final = ("shard", "before_id", "job_id")
-_NAME_COLUMNS: Final = ("shard", "name", "job_id")
+ATTEMPT_COLUMNS: Final = ("shard", "job_id", "nominal_ns", "n", "number", "body")
+SKIP_COLUMNS: Final = ("shard", "job_id", "first_ns", "reason", "last_ns", "count")
+DEPENDENCY_COLUMNS: Final = ("shard", "before_id", "job_id")
+NAME_COLUMNS: Final = ("shard", "name", "job_id")
 _RUN_KEY: Final = ("shard", "job_id", "nominal_ns", "n")
 _JOB_KEY: Final = ("shard", "id")
 _CASTS: Final = {"tags": "::jsonb", "caps": "::text[]"}
@@ -98,14 +98,14 @@ def _writes(changes: RowChanges) -> list[tuple[str, Statement]]:
     for name, table, columns, rows in (
         ("new_job", "timingwheel_job", JOB_COLUMNS, changes.new_jobs),
         ("new_run", "timingwheel_run", RUN_COLUMNS, changes.new_runs),
-        ("attempt", "timingwheel_attempt", _ATTEMPT_COLUMNS, changes.attempts),
+        ("attempt", "timingwheel_attempt", ATTEMPT_COLUMNS, changes.attempts),
         ("past", "timingwheel_past", PAST_COLUMNS, changes.past),
-        ("skips", "timingwheel_skips", _SKIP_COLUMNS, changes.skips),
-        ("name", "timingwheel_name", _NAME_COLUMNS, changes.names),
+        ("skips", "timingwheel_skips", SKIP_COLUMNS, changes.skips),
+        ("name", "timingwheel_name", NAME_COLUMNS, changes.names),
         (
             "dependency",
             "timingwheel_dependency",
-            _DEPENDENCY_COLUMNS,
+            DEPENDENCY_COLUMNS,
             changes.dependencies,
         ),
     ):
@@ -137,11 +137,11 @@ def _writes(changes: RowChanges) -> list[tuple[str, Statement]]:
     deletes: list[tuple[str, str, Sequence[str], list[Values]]] = [
         ("old_run", "timingwheel_run", _RUN_KEY, changes.old_runs),
         ("old_past", "timingwheel_past", _RUN_KEY, changes.old_past),
-        ("old_name", "timingwheel_name", _NAME_COLUMNS, changes.old_names),
+        ("old_name", "timingwheel_name", NAME_COLUMNS, changes.old_names),
         (
             "old_dependency",
             "timingwheel_dependency",
-            _DEPENDENCY_COLUMNS,
+            DEPENDENCY_COLUMNS,
             changes.old_dependencies,
         ),
     ]
@@ -177,6 +177,16 @@ def _folded(rows: Sequence[Values]) -> list[tuple[str, Statement]]:
         ("fold", (_FOLD, [])),
         ("folded", (insert, more_values)),
     ]
+
+
+def insertion(table: str, columns: Sequence[str], rows: Sequence[Values]) -> Statement:
+    """Return what inserts rows, but for those that are there."""
+    chosen = ", ".join(f"u.{name}{_CASTS.get(name, '')}" for name in columns)
+    source, values = _unnested(columns, rows)
+    return (
+        f"INSERT INTO {table} ({', '.join(columns)}) SELECT {chosen} "
+        f"FROM {source} ON CONFLICT DO NOTHING"
+    ), values
 
 
 def _insert(table: str, columns: Sequence[str], rows: Sequence[Values]) -> Statement:
