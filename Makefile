@@ -64,6 +64,9 @@ postgres-server:
 		apt-get update -qq && apt-get install -y -qq --no-install-recommends postgresql || \
 			echo "NOTE: postgresql could not be installed; the store on it is not tested" >&2; \
 	else echo "NOTE: no PostgreSQL server; the store on it is not tested: apt-get install postgresql" >&2; fi
+	@[ -x /usr/sbin/pgbouncer ] || command -v pgbouncer >/dev/null || [ "$$(id -u)" != 0 ] || ! command -v apt-get >/dev/null || \
+		apt-get install -y -qq --no-install-recommends pgbouncer >/dev/null 2>&1 || \
+		echo "NOTE: pgbouncer could not be installed; the store behind it is not tested" >&2
 
 bench: $(VENV)/.has-bench $(VENV)/.compiled ## measure against baseline and peers, in one table
 	$(PY) -m bench

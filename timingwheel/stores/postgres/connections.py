@@ -17,7 +17,7 @@ from psycopg.adapt import AdaptersMap, Dumper
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
 from timingwheel.errors import EngineClosedError
-from timingwheel.stores.postgres.errors import DatabaseAwayError
+from timingwheel.jobs.errors import DatabaseAwayError
 
 _HEX: Final = "\\\\x"
 _AWAY: Final = frozenset({"08", "53", "57"})
@@ -200,8 +200,18 @@ class Connections:
     def _open(self) -> Connection:
         connection = psycopg.connect(patient(self._where), autocommit=True)
         know_arrays(connection.adapters)
-        connection.execute(_NO_JIT)
+        if _is_pooled(connection):
+            # Another's statement may have the name of ours where the pooler sends us.
+            connection.prepare_threshold = None
+        else:
+            connection.execute(_NO_JIT)
         return connection
+
+
+def _is_pooled(connection: Connection) -> bool:
+    """Return whether a pooler stands between: it makes up the number of the process."""
+    row = connection.execute("SELECT pg_backend_pid()", prepare=False).fetchone()
+    return row != (connection.info.backend_pid,)
 
 
 def patient(where: str) -> str:
