@@ -9,7 +9,9 @@ import contextlib
 import logging
 import re
 import threading
+import uuid
 from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
 from typing import Any
 
 import psycopg
@@ -23,7 +25,8 @@ from timingwheel.clock import Clock
 from timingwheel.errors import ArgumentError
 from timingwheel.jobs.store import CancelResult, JobStore
 from timingwheel.stores.postgres.connections import Connections, Rows, Statement
-from timingwheel.stores.postgres.schema import migrate
+from timingwheel.stores.postgres.hints import _SEND, Heard, Hints
+from timingwheel.stores.postgres.making import make_ready
 from timingwheel.stores.postgres.store import PostgresStore
 from timingwheel.testing import ManualClock
 
@@ -202,11 +205,8 @@ def test_without_hints_and_when_they_are_lost_a_poll_finds_it(nodes: Nodes) -> N
 
 
 def test_a_listener_that_is_cut_is_made_again_and_looks_for_what_it_missed(
-    nodes: Nodes, monkeypatch: pytest.MonkeyPatch
+    nodes: Nodes,
 ) -> None:
-    from timingwheel.stores.postgres import hints
-
-    monkeypatch.setattr(hints, "RETRY_S", 0.05)
     planner, node = nodes.node(hints="off"), nodes.serving()
     task = planner.tasks.require("work", "task")
     pid = hints_of(node)._listener.info.backend_pid
@@ -215,23 +215,37 @@ def test_a_listener_that_is_cut_is_made_again_and_looks_for_what_it_missed(
     assert WORKS.started.acquire(timeout=60)
 
 
-def test_where_nothing_comes_back_one_line_says_so_and_polls_go_on(
-    nodes: Nodes, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
+class Pooled(Hints):
     """As behind a pooler in transaction mode: LISTEN is answered, and forgotten."""
-    from timingwheel.stores.postgres import hints
 
-    monkeypatch.setattr(hints, "ECHO_S", 0.05)
-    monkeypatch.setattr(hints, "LISTEN", "UNLISTEN {}")
-    with caplog.at_level(logging.WARNING, logger="timingwheel"):
-        node = nodes.node()
-        node.start()
+    echo_s = 0.05
+    listens_by = "UNLISTEN {}"
+
+
+def test_where_nothing_comes_back_one_line_says_so_and_hints_are_sent_all_the_same(
+    nodes: Nodes, caplog: pytest.LogCaptureFixture
+) -> None:
+    node = nodes.serving()
+    store = store_of(node)
+    heard: list[Heard] = []
+    pooled = Pooled(
+        store._connections,
+        uuid.UUID(hints_of(node)._channel.partition("_")[2]),
+        nodes.where,
+        nodes.clocks[0],
+        heard.append,
+    )
+    with caplog.at_level(logging.INFO, logger="timingwheel"):
+        pooled.listen()
         wait_until(lambda: "pooler" in caplog.text)
     assert len(caplog.records) == 1
-    assert not hints_of(node).is_live
+    assert not pooled.is_live
     planner = nodes.node(hints="off")
     planner.add(planner.tasks.require("work", "task").call(1), delay=0)
-    poll_until_started(nodes.clocks[0])
+    pooled.soon(store._members.leases)
+    assert WORKS.started.acquire(timeout=60)
+    pooled.stop()
+    assert heard == []
 
 
 def test_hints_of_another_store_are_not_heard(nodes: Nodes, postgres: Postgres) -> None:
@@ -253,17 +267,13 @@ def test_the_option_is_checked(value: Any) -> None:
 def test_no_statement_that_writes_notifies() -> None:
     """A NOTIFY takes a lock over the whole server until its transaction is over."""
     [directory] = package.__path__
-    from pathlib import Path
-
     telling = {
         path.name
         for path in Path(directory).glob("*.py")
         if re.search(r"\bpg_notify\b|\bLISTEN \b", path.read_text())
     }
     assert telling == {"hints.py"}
-    from timingwheel.stores.postgres import hints
-
-    assert not re.search("INSERT|UPDATE|DELETE", hints._SEND)
+    assert not re.search("INSERT|UPDATE|DELETE", _SEND)
 
 
 class Counting(Connections):
@@ -288,7 +298,7 @@ def test_an_idle_node_sends_few_statements(
         lambda _: PostgresStore.open(where, clock=clock, hints=hints), clock=clock
     )
     with psycopg.connect(where, autocommit=True) as admin:
-        migrate(admin, shards=8)
+        make_ready(admin, shards=8)
         # Both clocks go alike, else there would be steps of one to look into.
         psycopg.ClientCursor(admin).execute(CLOCK, [clock.wall_ns()])
         task = app.task(name="work")(work)

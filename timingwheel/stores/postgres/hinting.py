@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import threading
+import uuid
 from typing import Any, Final
 
 from timingwheel.clock import Clock
@@ -33,23 +34,29 @@ _logger = logging.getLogger("timingwheel")
 class Hinting:
     """Between what this process does and the hints. Thread-safe.
 
+    Attributes:
+        hints: to and from others.
+
     Args:
-        hints: to others.
-        owner: this process's part of the store.
+        owner: this process's part of the store; from now on it tells what it does.
         members: which shards it fires, and who works here.
         expecting: runs that somebody here waits for.
         clock: for moments that a caller names; a hint more or less harms nothing.
+        at: the uuid of the store, and what a listener connects to; None: there are no
+            hints.
     """
 
     def __init__(
         self,
-        hints: Hints,
         owner: PostgresOwner,
         members: Membership,
         expecting: Expecting,
         clock: Clock,
+        *,
+        at: tuple[uuid.UUID, str | None],
     ) -> None:
-        self._hints = hints
+        self.hints: Final = Hints(owner.connections, *at, clock, self.hear)
+        owner.written, owner.put = self.wrote, self.put_plain
         self._owner = owner
         self._members = members
         self._expecting = expecting
@@ -87,14 +94,14 @@ class Hinting:
             if not self._members.incs():
                 self.resting()  # nobody here will take it
         if changes.ended:
-            self._hints.ended()
+            self.hints.ended()
         if changes.asks:
-            self._hints.tell("asked")
+            self.hints.tell("asked")
 
     def _soon(self, shards: set[int]) -> None:
         others = shards - self._members.leases.keys()
         if others:
-            self._hints.soon(others)
+            self.hints.soon(others)
 
     def made_ready(self, count: int) -> None:
         """So many runs may start."""
@@ -111,12 +118,17 @@ class Hinting:
         with self._lock:
             left, self._left = self._left, 0
         if left and not self._members.is_alone:
-            self._hints.tell("ready")
+            self.hints.tell("ready")
+
+    def foreign(self) -> None:
+        """A caller's transaction has put a job: it is looked for, here and elsewhere."""
+        self.hints.foreign()
+        self._owner.wake()
 
     def expect(self) -> None:
         """Somebody here waits for ends of runs."""
-        self._hints.listen()
-        self._hints.tell("want")
+        self.hints.listen()
+        self.hints.tell("want")
 
     # -- what others have done ----------------------------------------------------------
 
@@ -138,7 +150,7 @@ class Hinting:
 
     def rest_ns(self) -> int:
         """Return how long a node may rest before it looks by itself."""
-        return CALM_NS if self._hints.is_live else POLL_NS
+        return CALM_NS if self.hints.is_live else POLL_NS
 
 
 _RUN_WAKE: Final = RUN_COLUMNS.index("wake_ns")

@@ -59,7 +59,6 @@ WANTED_NS: Final = 10_000_000_000
 """How long ends are told after somebody has asked for them; who waits asks again."""
 FOREIGN_NS: Final = 3_000_000_000
 """How long a caller's transaction is looked for often."""
-LISTEN: Final = "LISTEN {}"
 _SEND: Final = "SELECT set_config('synchronous_commit', 'off', true), pg_notify(%s, %s)"
 # A hint is worth no wait for the disk.
 
@@ -81,6 +80,10 @@ class Heard(NamedTuple):
 class Hints:
     """Sends hints and hears those of others. Thread-safe.
 
+    Attributes:
+        echo_s: see ECHO_S.
+        listens_by: the statement that makes a listener.
+
     Args:
         connections: to send by, where there is no listener.
         store: its uuid; hints of one store are not heard by another.
@@ -88,6 +91,9 @@ class Hints:
         clock: tells how long ends are wanted.
         hear: called with what others have hinted at, from the thread of the hints.
     """
+
+    echo_s = ECHO_S
+    listens_by = "LISTEN {}"
 
     def __init__(
         self,
@@ -209,7 +215,7 @@ class Hints:
             return DEAF_S
         try:
             self._listener = psycopg.connect(self._where, **CONNECTING)
-            self._listener.execute(LISTEN.format(self._channel).encode())
+            self._listener.execute(self.listens_by.format(self._channel).encode())
             self._ask_for_echo(self._listener)
         except psycopg.Error as error:
             self._drop()
@@ -227,6 +233,8 @@ class Hints:
             except psycopg.Error as error:
                 hears = True
                 _logger.info("the listener for hints was lost: %s", error)
+                if self._is_live:
+                    without_s = 0.0  # it worked: it is made again at once
             self._drop()
             if not hears:
                 self._complain()
@@ -252,7 +260,7 @@ class Hints:
                     self._is_live = True
                     told.append("- lost")  # what was told before nobody has heard
             self._take(told)
-            rest_s = TEST_EVERY_S if asked_ns is None else ECHO_S
+            rest_s = TEST_EVERY_S if asked_ns is None else self.echo_s
             readable = self._wait_for([rung, listener], rest_s)
             if rung in readable:
                 self._send_rung(rung)
@@ -260,7 +268,7 @@ class Hints:
                 continue
             if asked_ns is not None:
                 waited_ns = self._clock.monotonic_ns() - asked_ns
-                if not readable or waited_ns >= ECHO_S * 1e9:
+                if not readable or waited_ns >= self.echo_s * 1e9:
                     return self._is_live
             elif not readable:
                 self._ask_for_echo(listener)

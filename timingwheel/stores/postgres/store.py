@@ -78,7 +78,6 @@ from timingwheel.stores.postgres.errors import DatabaseAwayError
 from timingwheel.stores.postgres.expecting import Expecting
 from timingwheel.stores.postgres.forecast import load_ahead
 from timingwheel.stores.postgres.hinting import POLL_NS, Hinting
-from timingwheel.stores.postgres.hints import Heard, Hints
 from timingwheel.stores.postgres.limits import FireLimits
 from timingwheel.stores.postgres.listing import Listing
 from timingwheel.stores.postgres.loading import Loading
@@ -88,6 +87,7 @@ from timingwheel.stores.postgres.migrating import outdated
 from timingwheel.stores.postgres.owner import Item, PostgresOwner
 from timingwheel.stores.postgres.putting import put, wanted_by
 from timingwheel.stores.postgres.queues import Queues
+from timingwheel.stores.postgres.resting import Resting
 from timingwheel.stores.postgres.schema import SHARDS
 from timingwheel.stores.postgres.serving import Serving
 from timingwheel.stores.postgres.standing import standing, tell_safety
@@ -105,8 +105,6 @@ replace = msgspec.structs.replace
 _logger = logging.getLogger("timingwheel")
 TTL_NS: Final = 6_000_000_000
 """How long a node lives after its last sign of life."""
-TURN_EVERY_NS: Final = 60_000_000_000
-"""However quiet all is, a node takes a whole turn so often."""
 REBIND_PART: Final = 64
 DURABLE: Final = Ticket(0)
 """Whatever a call has done is durable when it returns."""
@@ -180,18 +178,15 @@ class PostgresStore:
         self._unheard = Unheard(self._owner, self._ends)
         self._listing = Listing(connections, shards)
         self._expecting = Expecting(connections, shards)
-        self._hints = Hints(connections, store, listen_at, clock, self._hear)
         self._hinting = Hinting(
-            self._hints, self._owner, self._members, self._expecting, clock
+            self._owner, self._members, self._expecting, clock, at=(store, listen_at)
         )
-        self._owner.written = self._hinting.wrote
-        self._owner.put = self._hinting.put_plain
+        self._hints = self._hinting.hints
         self._queues = Queues(self._owner, partial(self._hints.tell, "ready"))
-        self._within = PutWithin(self._owner, store, self._put_by_others)
+        self._within = PutWithin(self._owner, store, self._hinting.foreign)
         self._tending = Tending(self.tend, clock, every_ns=ttl_ns // 3)
         self._watching = Watching(self._trust, clock)
-        self._quiet_until_ns: int | None = None
-        self._turn_by_ns = clock.monotonic_ns()
+        self._resting = Resting(self._owner, self._serving, clock)
         self._upkeep = Upkeep(connections, self._loading, clock, retention)
         self._is_closed = False
 
@@ -670,17 +665,7 @@ class PostgresStore:
 
     def is_quiet(self) -> bool:
         """Return whether there is nothing to do; see TellsOfQuiet."""
-        self._quiet_until_ns = None
-        now_ns = self._clock.monotonic_ns()
-        if self._owner.news or self._owner.has_requests or now_ns >= self._turn_by_ns:
-            return False
-        rest_ns = self._hinting.rest_ns()
-        is_quiet = self._serving.is_quiet()
-        if is_quiet:
-            self._quiet_until_ns = now_ns + min(
-                rest_ns, self._serving.next_ns or rest_ns
-            )
-        return is_quiet
+        return self._resting.is_quiet(self._hinting.rest_ns())
 
     def fire(self, limit: int) -> tuple[int, Ticket]:
         """Make ready what is due; see JobStore."""
@@ -688,7 +673,7 @@ class PostgresStore:
             raise self._outdated
         with self._owner.changed:
             self._owner.news = False
-        self._turn_by_ns = self._clock.monotonic_ns() + TURN_EVERY_NS
+        self._resting.note_turn()
         self._hinting.resting()  # what the last turn has left to others
         fired = self._serving.fire(limit)
         self._hinting.made_ready(fired)
@@ -754,7 +739,9 @@ class PostgresStore:
 
     def finish(self, ends: Sequence[Finish]) -> tuple[list[Verdict], Ticket]:
         """Take in how attempts ended; see JobStore."""
-        return self._trust.finish(ends, self._ends.finish), DURABLE
+        verdicts = self._trust.finish(ends, self._ends.finish)
+        self._hints.ended()
+        return verdicts, DURABLE
 
     def requests(self) -> list[Request]:
         """Return, once, the attempts of this process that are to be ended."""
@@ -771,7 +758,7 @@ class PostgresStore:
             self._owner.news = False
             return
         self._hinting.resting()
-        rest_ns = self._quiet_until_ns
+        rest_ns = self._resting.quiet_until_ns
         if rest_ns is None:
             soon_ns = self._serving.next_ns or POLL_NS
             poll_ns = min(POLL_NS, soon_ns, self._limits.rest_ns, WAIT_MAX_NS)
@@ -785,14 +772,6 @@ class PostgresStore:
         The listener must be quick and must not raise; it may hear of a run twice.
         """
         self._owner.listeners.append(listener)
-
-    def _hear(self, heard: Heard) -> None:
-        self._hinting.hear(heard)
-
-    def _put_by_others(self) -> None:
-        """A caller's transaction has put a job: look for it, here and elsewhere."""
-        self._hints.foreign()
-        self._owner.wake()
 
     def expect(self, run_id: RunId) -> None:
         """Have listeners told of a run's end, whichever process ends it."""
