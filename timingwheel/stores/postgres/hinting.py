@@ -24,8 +24,8 @@ SOON_NS: Final = 3_000_000_000
 """What is due later others find by themselves in time."""
 POLL_NS: Final = 500_000_000
 """How long a node rests at most before it looks for what others have put."""
-CALM_NS: Final = 2_000_000_000
-"""The same while hints arrive, and nothing waits."""
+CALM_NS: Final = 2_500_000_000
+"""The same while hints arrive, and nothing waits: not longer than a look sees ahead."""
 _READY: Final = RunState.READY.value
 _STATE: Final = RUN_COLUMNS.index("state")
 _logger = logging.getLogger("timingwheel")
@@ -150,7 +150,10 @@ class Hinting:
 
     def rest_ns(self) -> int:
         """Return how long a node may rest before it looks by itself."""
-        return CALM_NS if self.hints.is_live else POLL_NS
+        if not self.hints.is_live:
+            return POLL_NS
+        # What a dead node had is found by a look, and should be soon after its lease.
+        return max(POLL_NS, min(CALM_NS, self._members.ttl_ns * 5 // 12))
 
 
 _RUN_WAKE: Final = RUN_COLUMNS.index("wake_ns")

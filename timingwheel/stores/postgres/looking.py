@@ -16,10 +16,6 @@ from timingwheel.stores.postgres.connections import Connections, Ints
 
 SOON_NS: Final = 3_000_000_000
 """How far ahead a look sees; a node looks again before that is over."""
-# Where much is planned the look seems dear to the planner, and is not: to compile it took
-# 0.5 to 1.5 s, ten times over, before a plan was kept. For this message alone, so that a
-# pooler hands it on to nobody.
-_NO_JIT: Final = "SELECT set_config('jit', 'off', true)"
 _LOOK: Final = f"""
 WITH RECURSIVE clock AS MATERIALIZED (
     SELECT timingwheel_now() AS wall_ns, steps_ns FROM timingwheel_meta
@@ -133,5 +129,5 @@ def look(connections: Connections, shards: Sequence[int], incs: Sequence[int]) -
     """
     own = Ints(shards)
     values = [own, own, Ints(incs), Ints(incs)]
-    _, [row] = connections.all([(_NO_JIT, []), (_LOOK, values)])
+    [row] = connections.rows(_LOOK, values)
     return Look(*row)

@@ -132,6 +132,11 @@ class Membership:
 
     # -- members ------------------------------------------------------------------------
 
+    @property
+    def ttl_ns(self) -> int:
+        """How long the node and its own workers live after a beat."""
+        return self._ttl_ns
+
     def join(self, worker: str, *, ttl_ns: int | None) -> None:
         """Announce a worker; a remote one that lives is the same one still."""
         if ttl_ns is None:

@@ -144,12 +144,9 @@ class PostgresStore:
         self._connections = connections
         self._clock = clock
         self._loading = Loading(connections, shards)
+        tag = StoreTag(store.bytes)
         self._owner = PostgresOwner(
-            connections,
-            self._loading,
-            shards=shards,
-            tag=StoreTag(store.bytes),
-            rng=rng,
+            connections, self._loading, shards=shards, tag=tag, rng=rng
         )
         self._trust = Trust(clock, ttl_ns, self._owner.claimed)
         self._steps = Steps(connections)
