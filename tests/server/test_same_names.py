@@ -479,6 +479,8 @@ def test_a_client_has_every_name_of_a_scheduler_but_those_of_its_own_life() -> N
     for name in names:
         there, here = getattr(Scheduler, name), getattr(Client, name)
         if inspect.isfunction(there):
-            assert list(inspect.signature(there).parameters) == list(
-                inspect.signature(here).parameters
-            ), name
+            # A transaction can be joined where the database is, and not by URL.
+            joined = [
+                one for one in inspect.signature(there).parameters if one != "conn"
+            ]
+            assert joined == list(inspect.signature(here).parameters), name
