@@ -34,11 +34,16 @@ def hub(node: ClusterNode) -> Iterator[WorkerHub]:
     yield made
 
 
+def make_ready(*nodes: ClusterNode) -> None:
+    """Make ready what is due; the first turn leaves it to workers that have just joined."""
+    for node in (*nodes, *nodes):
+        node.store.fire(10)
+
+
 def test_the_death_of_a_server_reruns_nothing_of_its_workers(cluster: Cluster) -> None:
     a, b = cluster.serving("a", "b")
     job = cluster.stage.put(0)
-    a.store.fire(10)
-    b.store.fire(10)
+    make_ready(a, b)
     with hub(a) as first, hub(b) as second:
         worker = first.join("far", FAR_TTL * SECOND)
         [claim] = first.claim(worker, tasks=TASKS, count=1)
@@ -61,8 +66,7 @@ def test_the_death_of_a_server_reruns_nothing_of_its_workers(cluster: Cluster) -
 def test_a_worker_that_beats_nowhere_is_lost_everywhere(cluster: Cluster) -> None:
     a, b = cluster.serving("a", "b")
     job = cluster.stage.put(0)
-    a.store.fire(10)
-    b.store.fire(10)
+    make_ready(a, b)
     with hub(a) as first, hub(b) as second:
         worker = first.join("far", FAR_TTL * SECOND)
         [claim] = first.claim(worker, tasks=TASKS, count=1)
@@ -70,8 +74,7 @@ def test_a_worker_that_beats_nowhere_is_lost_everywhere(cluster: Cluster) -> Non
         for one in (second, first):
             with pytest.raises(UnknownWorkerError):
                 one.beat(worker, [claim.token])
-        a.store.fire(10)
-        b.store.fire(10)
+        make_ready(a, b)
         assert cluster.stage.states(job) == ["ready"]
         assert second.finish(worker, [end_of(claim)]) == [Verdict.LEASE_LOST]
 
@@ -82,8 +85,7 @@ def test_a_claim_that_a_server_took_into_its_grave_is_given_back(
     """It was written, and its answer never came: the worker lives and knows nothing."""
     a, b = cluster.serving("a", "b")
     job = cluster.stage.put(0)
-    a.store.fire(10)
-    b.store.fire(10)
+    make_ready(a, b)
     with hub(a) as first, hub(b) as second:
         worker = first.join("far", FAR_TTL * SECOND)
         assert len(first.claim(worker, tasks=TASKS, count=1)) == 1
@@ -101,8 +103,7 @@ def test_a_claim_that_a_server_took_into_its_grave_is_given_back(
 def test_a_request_to_end_finds_its_worker_at_another_server(cluster: Cluster) -> None:
     a, b = cluster.serving("a", "b")
     job = cluster.stage.put(0)
-    a.store.fire(10)
-    b.store.fire(10)
+    make_ready(a, b)
     with hub(a) as first, hub(b) as second:
         worker = first.join("far", FAR_TTL * SECOND)
         [claim] = first.claim(worker, tasks=TASKS, count=1)

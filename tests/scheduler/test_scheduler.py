@@ -109,7 +109,7 @@ def test_what_cannot_be_a_task_is_refused_when_it_is_declared() -> None:
             "fires_per_second",
         ),
         ({"fires_per_second": 100}, "fires_per_second"),
-        ({"slots": 0}, "slots"),
+        ({"slots": -1}, "slots"),
         ({"slots": 2.5}, "slots"),
         ({"executor": "fork"}, "executor"),
         ({"durability": "maybe"}, "durability"),

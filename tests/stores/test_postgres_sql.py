@@ -37,6 +37,8 @@ WITHOUT_SHARD = {
     "timingwheel_queue": "named by people, few; a bound over all shards",
     "timingwheel_cap": "likewise",
     "timingwheel_calendar": "named by people, few",
+    "timingwheel_audit": "what was asked of servers, in its order",
+    "timingwheel_access": "tokens, few; they belong to no job",
 }
 
 

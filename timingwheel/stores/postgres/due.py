@@ -79,23 +79,6 @@ due AS MATERIALIZED (
 
 Values: those of OWN_AND_CLOCK, how many a shard, how many."""
 
-LOOSE: Final = f"""
-WITH {OWN_AND_CLOCK},
-due AS MATERIALIZED (
-    SELECT r.shard, r.job_id, r.nominal_ns, r.n, r.version FROM own, clock, LATERAL (
-        SELECT r.* FROM timingwheel_run r
-        WHERE r.shard = own.shard AND r.wake_base = clock.base
-        AND r.wake_ns <= clock.now_ns
-        AND r.wake_ns IS NOT NULL AND r.state IN ('planned', 'retrying')
-        ORDER BY r.wake_ns LIMIT %s
-    ) AS r WHERE NOT ({DIRECT}) LIMIT %s
-),
-{MADE_READY}"""
-"""As READY, but those are left that workers take directly.
-
-Values: shards, epochs, the node's number, how many a shard are looked at, tasks that are
-taken directly, how many."""
-
 DUE_JOBS: Final = f"""
 SELECT d.id FROM unnest(%s::bigint[]) AS own(shard), (VALUES
     ({int(Base.ELAPSED)}, timingwheel_elapsed()),

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from timingwheel.stores.postgres.connections import Connections, Ints
-from timingwheel.stores.postgres.due import LOOSE
 from timingwheel.stores.postgres.guard import Lease
 from timingwheel.stores.postgres.limits import FireLimits
 from timingwheel.stores.postgres.looking import Look
@@ -14,9 +13,6 @@ from timingwheel.stores.postgres.taking import Taking
 
 class MakingReady:
     """Makes runs ready. Of one thread.
-
-    Attributes:
-        has_more: whether the last call may have left some that are to be ready.
 
     Args:
         connections: to the database.
@@ -27,7 +23,6 @@ class MakingReady:
     def __init__(
         self, connections: Connections, limits: FireLimits, taking: Taking
     ) -> None:
-        self.has_more = False
         self._connections = connections
         self._limits = limits
         self._taking = taking
@@ -37,32 +32,24 @@ class MakingReady:
         seen: Look,
         leases: Mapping[int, Lease],
         bounds: Sequence[int],
-        allowed: int,
     ) -> int | None:
-        """Make due runs ready, but those that workers come for.
+        """Make due runs ready, unless workers come for all of them.
 
         Args:
             seen: what is due.
             leases: of the node's shards.
             bounds: the node's number, and an elapsed time after which nothing is due.
-            allowed: how many at most.
 
         Returns:
             How many; None if the limits had no say in it: nothing was due, or the workers
-            come for all but a few.
+            come for all of it.
         """
-        self.has_more = False
         direct = self._taking.direct(others_idle=seen.idle > 0)
-        is_all = direct is not None and not direct
+        is_left = direct is None or bool(direct)
         due = {shard: leases[shard] for shard in seen.due}
-        self._taking.leave({} if is_all else due)
-        if direct is None or not due or not (is_all or self._taking.loose()):
+        self._taking.leave(due if is_left else {})
+        if direct is None or not due or (is_left and not self._taking.loose()):
             return None
         shards, epochs = zip(*due.values(), strict=True)
         own: list[object] = [Ints(shards), Ints(epochs), *bounds]
-        if is_all:
-            return len(self._connections.rows(*self._limits.statement(own)))
-        values = [*own, 1 + allowed // len(due), direct, allowed]
-        # There may be more behind those that were left.
-        self.has_more = bool(self._connections.rows(LOOSE, values))
-        return None
+        return len(self._connections.rows(*self._limits.statement(own)))

@@ -183,16 +183,12 @@ class Serving:
             self._note_step(now)
         allowed = self._limits.allowed(limit)
         try:
-            ready = self._making_ready.run(
-                seen, leases, [self._members.inc, before_ns], allowed
-            )
+            ready = self._making_ready.run(seen, leases, [self._members.inc, before_ns])
             items, occurrences = self._items(seen, leases, limit, allowed)
         except CONFLICTS:
             self._owner.wake()  # so that it is tried again at once
             return 0
         self._limits.fired(ready, occurrences)
-        if self._making_ready.has_more:
-            self._owner.wake()
         woken = self._pauses.end(seen.queues, now.wall_ns)
         if items:
             lost = self._owner.steps(items, dict(leases))
