@@ -58,6 +58,7 @@ from timingwheel.scheduler.handles import RunFailedError, RunHandle
 from timingwheel.scheduler.retrying import Retry
 from timingwheel.scheduler.scheduler import Scheduler
 from timingwheel.scheduler.tasks import Call, Task
+from timingwheel.stores.backup import Backup, BackupError, backup, restore
 from timingwheel.stores.door_errors import HolderLostError
 from timingwheel.stores.history_errors import HistoryError
 from timingwheel.stores.history_retention import Retention
@@ -77,6 +78,8 @@ __all__ = [
     "AsyncScheduler",
     "AsyncTimerEngine",
     "Attempt",
+    "Backup",
+    "BackupError",
     "BatchTooLargeError",
     "Call",
     "CancelResult",
@@ -140,5 +143,7 @@ __all__ = [
     "UnknownTaskError",
     "UnknownWorkerError",
     "WalError",
+    "backup",
     "every",
+    "restore",
 ]

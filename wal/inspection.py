@@ -64,15 +64,21 @@ class Survey:
     sizes: dict[str, int]
 
 
-def survey(files: FileSystem) -> Survey:
+def survey(
+    files: FileSystem, is_wanted: Callable[[str], bool] = lambda _: True
+) -> Survey:
     """Return what a directory holds.
+
+    Args:
+        files: the directory.
+        is_wanted: which files are told of, by the name; see `sizes_of`.
 
     Raises:
         StoreError: it is no store, one of a newer format, or nothing tells whose log
             lies there.
         OSError: the disk cannot be read.
     """
-    sizes = sizes_of(files)
+    sizes = sizes_of(files, is_wanted)
     identity, what = None, None
     if STORE_NAME in sizes:
         path = f"{files.path}/{STORE_NAME}"

@@ -78,6 +78,7 @@ PAGES = {
             "timingwheel.stores.history_retention": ("Retention",),
             "timingwheel.scheduler.metrics": ("MetricsSnapshot",),
             "timingwheel.jobs.figures": ("HistogramSnapshot",),
+            "timingwheel.stores.backup": ("backup", "restore", "Backup"),
             "timingwheel.jobs.storage": (
                 *("Storage", "LogFacts", "SegmentFacts", "SnapshotFacts"),
                 *("RecoveryFacts", "WheelFacts", "LevelFacts"),
@@ -176,6 +177,7 @@ PAGES = {
                 *("UnknownRunError", "UnknownTaskError", "UnknownCalendarError"),
                 "UnknownWorkerError",
             ),
+            "timingwheel.stores.backup": ("BackupError",),
             "timingwheel.stores.history_errors": ("HistoryError",),
             "timingwheel.stores.door_errors": ("HolderLostError",),
             "wal.errors": (

@@ -34,7 +34,8 @@ standard error, with `--json` as `{"error": {"kind": ..., "message": ...}}`.
 
 **Exit codes.** 0 done; 1 it failed, or what was named is not there; 2 it cannot be meant so;
 130 after Ctrl-C; 141, as a shell counts it, if nobody reads what it prints. `log verify`
-adds 3 for a torn tail and 4 for damage, `log repair` 4 for lost records.
+adds 3 for a torn tail and 4 for damage, `log repair` 4 for lost records, `backup` and
+`upgrade` 4 for damage.
 
 **Times** on the command line are ISO 8601 (`2026-03-29T09:00`, without an offset by your
 clock), `now`, `today`, `tomorrow`, `yesterday`, `+2h`, `-30m` or `'2h ago'`. **Lengths** are

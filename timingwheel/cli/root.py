@@ -11,6 +11,7 @@ from typing import Any, Final, NoReturn
 import click
 from click.shell_completion import shell_complete
 
+from timingwheel.cli.backups import backup_store, restore_store, upgrade
 from timingwheel.cli.bench import bench
 from timingwheel.cli.calendars import calendar
 from timingwheel.cli.config import COMPLETION_VARIABLE, completion, config
@@ -155,6 +156,7 @@ def _made() -> Root:
     made.file("What they use", queue, task, calendar)
     made.file("Serve and work", serve, worker, token)
     made.file("Is all well", doctor, top, node, shard, log, config)
+    made.file("Keep it safe", backup_store, restore_store, upgrade)
     made.file("Move in and up", imports, migrate, migrate_store)
     made.file("Get to know it", demo, bench, completion)
     return made

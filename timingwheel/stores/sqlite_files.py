@@ -9,7 +9,9 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Callable
+from contextlib import closing
 from typing import Final, NamedTuple
+from urllib.parse import quote
 
 from timingwheel.errors import TimingWheelError
 
@@ -17,6 +19,7 @@ Connection = sqlite3.Connection
 
 IN_MEMORY: Final = ":memory:"
 _BUSY_SECONDS: Final = 5.0
+_COPY_PAGES: Final = 256
 _CHECKPOINT_PAGES: Final = 4_000  # 16 MiB: hot pages are copied back less often
 
 
@@ -62,6 +65,50 @@ def open_writer(path: str, schema: Schema) -> Connection:
         connection.close()
         raise
     return connection
+
+
+def copy_database(
+    path: str,
+    to: str,
+    *,
+    between: Callable[[], None],
+    refuse: Callable[[str, str, str], TimingWheelError],
+) -> None:
+    """Copy a database that may be in use, as of one moment, and look the copy over.
+
+    Args:
+        path: of the database; it is only read, and nobody waits for it.
+        to: of the copy, which does not exist yet.
+        between: called after each MiB.
+        refuse: makes the error of a path, what was found, and what to do.
+
+    Raises:
+        TimingWheelError: by `refuse`: one of the two could not be read or written, or
+            is damaged.
+    """
+    try:
+        _copy(path, to, between=between)
+    except sqlite3.Error as error:
+        fix = "see that it can be read and that there is space; then try again"
+        raise refuse(path, f"cannot be copied ({error})", fix) from error
+
+
+def _copy(path: str, to: str, *, between: Callable[[], None]) -> None:
+    address = f"file:{quote(path)}?mode=ro"
+    with (
+        closing(sqlite3.connect(address, uri=True, isolation_level=None)) as source,
+        closing(sqlite3.connect(to, isolation_level=None)) as copy,
+    ):
+        source.execute(f"PRAGMA busy_timeout = {int(_BUSY_SECONDS * 1_000)}")
+        # In one transaction of the reader: else each commit of the owner would make the
+        # copy begin anew, and on a busy store it would never end.
+        source.execute("BEGIN")
+        source.execute("SELECT count(*) FROM sqlite_schema").fetchone()
+        copy.execute("PRAGMA synchronous = FULL")
+        source.backup(copy, pages=_COPY_PAGES, progress=lambda *_: between())
+        (found,) = copy.execute("PRAGMA quick_check(1)").fetchone()
+        if found != "ok":
+            raise sqlite3.DatabaseError(f"{path}: {found}")
 
 
 def open_reader(path: str, schema: Schema) -> Connection:
