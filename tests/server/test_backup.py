@@ -1,11 +1,13 @@
-"""A copy of a directory that a server is serving, as docs/howto/operations.md makes it."""
+"""A copy of a directory that a server is serving: of a frozen one, and by a backup."""
 
 from __future__ import annotations
 
 import os
 import shutil
 import signal
+import subprocess
 import threading
+from collections.abc import Callable
 from pathlib import Path
 
 from tests.server.process import served
@@ -14,6 +16,7 @@ from timingwheel.client.transport import ServerAwayError, UnansweredError
 from timingwheel.jobs.model import RunState
 from timingwheel.scheduler.scheduler import Scheduler
 from timingwheel.scheduler.tasks import NamedTask
+from timingwheel.stores.backup import backup, restore
 from wal.filesystem import FileSystem
 from wal.inspection import verify
 
@@ -24,8 +27,36 @@ BEFORE_FREEZE = 150
 AFTER_FREEZE = 50
 
 
+def frozen(process: subprocess.Popen[str], data: Path, copy: Path) -> None:
+    """Stop the process for the length of a plain copy."""
+    process.send_signal(signal.SIGSTOP)
+    _, status = os.waitpid(process.pid, os.WUNTRACED)
+    assert os.WIFSTOPPED(status)
+    # All but the socket by which other processes ask: it is of no use in a copy.
+    shutil.copytree(data, copy, ignore=shutil.ignore_patterns("DOOR"))
+    process.send_signal(signal.SIGCONT)
+
+
+def at_work(_process: subprocess.Popen[str], data: Path, copy: Path) -> None:
+    """Let it go on, and take a backup from outside; then restore that."""
+    backup(data, copy.with_name("backup"))
+    restore(copy.with_name("backup"), copy)
+
+
 def test_a_copy_of_a_frozen_server_has_all_that_was_acknowledged(
     tmp_path: Path,
+) -> None:
+    has_all_that_was_acknowledged(tmp_path, frozen)
+
+
+def test_a_backup_of_a_server_at_work_has_all_that_was_acknowledged(
+    tmp_path: Path,
+) -> None:
+    has_all_that_was_acknowledged(tmp_path, at_work)
+
+
+def has_all_that_was_acknowledged(
+    tmp_path: Path, make: Callable[[subprocess.Popen[str], Path, Path], None]
 ) -> None:
     planned: list[str] = []
     over: list[str] = []
@@ -52,18 +83,13 @@ def test_a_copy_of_a_frozen_server_has_all_that_was_acknowledged(
             assert changed.wait_for(lambda: len(over) >= wanted, timeout=60)
 
     data, copy = tmp_path / "data", tmp_path / "copy"
-    with served(data, "--app", PROGRAM) as (process, url):
+    with served(data, "--app", PROGRAM, log=tmp_path / "log") as (process, url):
         writers = [threading.Thread(target=write, args=(url,)) for _ in range(WRITERS)]
         for writer in writers:
             writer.start()
         await_more(BEFORE_FREEZE)
-        process.send_signal(signal.SIGSTOP)
-        _, status = os.waitpid(process.pid, os.WUNTRACED)
-        assert os.WIFSTOPPED(status)
         acknowledged, ended = list(planned), list(over)
-        # All but the socket by which other processes ask: it is of no use in a copy.
-        shutil.copytree(data, copy, ignore=shutil.ignore_patterns("DOOR"))
-        process.send_signal(signal.SIGCONT)
+        make(process, data, copy)
         await_more(AFTER_FREEZE)  # it goes on as if nothing had been
         process.kill()
         for writer in writers:
