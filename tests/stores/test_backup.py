@@ -111,7 +111,7 @@ def test_a_backup_changes_no_byte_of_the_store(tmp_path: Path) -> None:
     assert {name: after[name] for name in before} == before
 
 
-def test_tokens_and_the_audit_trail_come_along(tmp_path: Path) -> None:
+def test_the_file_of_tokens_comes_along(tmp_path: Path) -> None:
     store = tmp_path / "data"
     made(store)
     (store / "tokens.json").write_text("{}")
