@@ -154,6 +154,8 @@ class Owners:
         }:
             for store in self.stores:
                 store.tend()
+        for store in self.stores:
+            store.fire(1)  # the turn after a join leaves what is due to the worker
 
     def fire(self, most: int) -> int:
         """Fire in small bites until each has made so many ready, or no more are due."""
