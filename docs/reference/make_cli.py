@@ -24,8 +24,8 @@ PAGE = Path(__file__).resolve().parent / "cli.md"
 MADE = "<!-- made by docs/reference/make_cli.py -->"
 INTRO = """\
 `pip install 'timingwheel-engine[cli]'` brings the command `timingwheel`; `python -m
-timingwheel` is the same. It works on a directory that no process holds (`--data`), or on a
-server (`--url`). A job is meant by its name or its id, a run by its id.
+timingwheel` is the same. It works on a directory (`--data`; if a process holds it, by asking that
+process), on a server (`--url`), or on a database (`--store`). A job is meant by its name or its id, a run by its id.
 
 **Answers.** A table for people, times by their clock with its offset. With `--json` one JSON
 document on standard output; with `--all`, `run logs` and `top` JSON lines. Times are

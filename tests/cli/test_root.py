@@ -104,18 +104,32 @@ def test_a_directory_that_is_no_store_is_not_made(stage: Stage) -> None:
     assert not stage.data.exists()
 
 
-def test_a_directory_that_is_held_names_its_holder_and_url(stage: Stage) -> None:
-    stage.add("greet", "--delay", "1h")
-    stage.served(lambda _: assert_held(stage))
+def test_of_a_directory_that_a_scheduler_serves_that_one_is_asked(stage: Stage) -> None:
+    stage.add("greet", "to=ann", "--delay", "1h", "--name", "later")
+    stage.served(lambda _: assert_asked(stage))
 
 
-def assert_held(stage: Stage) -> None:
-    done = stage.run("job", "list")
-    assert done.code == 1
-    assert "--url http://" in done.err
-    as_json = stage.run("job", "list", "--json")
-    assert json.loads(as_json.err)["error"]["kind"] == "StoreInUseError"
-    assert as_json.out == ""
+def assert_asked(stage: Stage) -> None:
+    listed = stage.ok("job", "list", "--json").json["jobs"]
+    assert [job["name"] for job in listed] == ["later"]
+    stage.ok("job", "pause", "later", "--note", "not yet")
+    assert "not yet" in stage.ok("job", "show", "later").out
+    ended = stage.ok("job", "run", "later", "--wait", "30s")
+    assert "succeeded" in ended.err
+    assert stage.ok("doctor").code == 0
+
+
+def test_what_another_process_holds_and_does_not_serve_is_said_to_wait(
+    stage: Stage,
+) -> None:
+    stage.add("greet", "to=ann", "--delay", "1h", "--name", "later")
+    app = Scheduler(str(stage.data), clock=stage.clock)
+    try:
+        assert len(app.jobs()) == 1
+        run = stage.ok("job", "run", "later")
+    finally:
+        app.stop(0)
+    assert "it starts when a scheduler serves" in run.err
 
 
 def test_shared_options_may_stand_before_or_after(stage: Stage) -> None:

@@ -23,9 +23,9 @@ from timingwheel.scheduler.calling import call_by_name
 from timingwheel.scheduler.desk import Desk
 from timingwheel.scheduler.opening import without_secret
 from timingwheel.scheduler.scheduler import Scheduler
-from timingwheel.scheduler.surveying import TaskFacts, Worker
+from timingwheel.scheduler.surveying import TaskFacts, Worker, is_served
 from timingwheel.scheduler.tasks import Call, TaskRegistry
-from wal.errors import StoreError
+from wal.errors import StoreError, StoreInUseError
 from wal.filesystem import FileSystem
 
 PATIENCE: Final = "1s"
@@ -78,18 +78,21 @@ class Connection(Protocol):
 
 
 class DirectoryConnection(Connection):
-    """A directory of this machine, opened by this command and not served.
+    """A directory of this machine: opened by this command, or asked of who holds it.
 
     Args:
         app: opened.
         place: the directory.
         knows_tasks: whether the program of the jobs was named.
+        is_served: whether another process holds it and starts what is due.
     """
 
-    def __init__(self, app: Scheduler, place: str, *, knows_tasks: bool) -> None:
+    def __init__(
+        self, app: Scheduler, place: str, *, knows_tasks: bool, is_served: bool = False
+    ) -> None:
         self.app = app
         self.place = place
-        self.is_served = False
+        self.is_served = is_served
         self.knows_tasks = knows_tasks
 
     def queues(self) -> list[Queue]:
@@ -133,9 +136,9 @@ class DatabaseConnection(DirectoryConnection):
     """
 
     def __init__(self, app: Scheduler, place: str, *, knows_tasks: bool) -> None:
-        super().__init__(app, place, knows_tasks=knows_tasks)
-        facts = app.cluster()
-        self.is_served = facts is not None and bool(facts.nodes)
+        super().__init__(
+            app, place, knows_tasks=knows_tasks, is_served=is_served(app.desk.store)
+        )
 
 
 class ServerConnection(Connection):
@@ -202,27 +205,24 @@ def connected(
 
     Raises:
         RefusedError: it cannot be reached.
-        StoreError, StoreInUseError, LogCorruptError: as opening a Scheduler.
+        StoreError, LogCorruptError: as opening a Scheduler.
+        StoreInUseError: another process holds the directory and does not answer.
     """
     tasks = program_tasks(settings.text("app"))
     url = settings.url
     if url is not None:
         with _client(url, settings.text("token"), tasks) as connection:
             yield connection
-        return
-    place = settings.store or settings.data
-    app = Scheduler(place, clock=clock, tasks=tasks, create=create)
-    knows_tasks = tasks is not None
-    try:
-        _opened(app, settings, create=create)
-        if settings.store is None:
-            yield DirectoryConnection(app, place, knows_tasks=knows_tasks)
-        else:
+    elif settings.store is None:
+        with _in_directory(settings, clock, tasks, create=create) as connection:
+            yield connection
+    else:
+        place = settings.store
+        app = Scheduler(place, clock=clock, tasks=tasks, create=create)
+        with _opened(app, settings, create=create):
             yield DatabaseConnection(
-                app, without_secret(place), knows_tasks=knows_tasks
+                app, without_secret(place), knows_tasks=tasks is not None
             )
-    finally:
-        app.stop(0)
 
 
 def program_tasks(place: str | None) -> TaskRegistry | None:
@@ -273,7 +273,40 @@ def checked_call(
         raise MisuseError(f"the arguments of {task}: {error.fix}") from error
 
 
-def _opened(app: Scheduler, settings: Settings, *, create: bool) -> Desk:
+@contextmanager
+def _in_directory(
+    settings: Settings, clock: Clock, tasks: TaskRegistry | None, *, create: bool
+) -> Iterator[Connection]:
+    """Open a directory, or ask the process that holds it, for the length of the block."""
+    place, is_held = settings.data, False
+    app = Scheduler(place, clock=clock, tasks=tasks, create=create)
+    try:
+        _desk(app, settings, create=create)
+    except StoreInUseError:
+        # Not asked from the start: who holds a store alone can look deeper into it.
+        is_held = True
+        app = Scheduler(
+            place, clock=clock, tasks=tasks, create=create, if_held="client"
+        )
+    with _opened(app, settings, create=create) as desk:
+        yield DirectoryConnection(
+            app,
+            place,
+            knows_tasks=tasks is not None,
+            is_served=is_held and is_served(desk.store),
+        )
+
+
+@contextmanager
+def _opened(app: Scheduler, settings: Settings, *, create: bool) -> Iterator[Desk]:
+    """Open a scheduler that serves nothing, for the length of the block."""
+    try:
+        yield _desk(app, settings, create=create)
+    finally:
+        app.stop(0)
+
+
+def _desk(app: Scheduler, settings: Settings, *, create: bool) -> Desk:
     try:
         return app.desk
     except NoStoreError as error:

@@ -100,8 +100,7 @@ def told(error: BaseException) -> str:
     if isinstance(error, StoreInUseError):
         return (
             f"{error.path} is held by {error.holder}: a directory has one owner at a "
-            "time: stop that one first, or ask it, if it serves: "
-            "--url http://127.0.0.1:8765"
+            "time: stop that one first, or name another directory with --data"
         )
     if isinstance(error, ArgumentError):
         fix = _FIXES.get(type(error), _FIXES_OF.get(error.argument, error.fix))

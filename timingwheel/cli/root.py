@@ -57,8 +57,8 @@ PROGRAM: Final = "timingwheel"
 
 _TEXT: Final = """Durable jobs in a directory: add them, look at them, mend them.
 
-Commands work on a directory that no process holds (--data, ./data by default), on a server
-(--url), or on a database (--store). A name or an id means a job; <job id>@<time> means a run."""
+Commands work on a directory (--data, ./data by default; of one that a process holds they ask
+that process), on a server (--url), or on a database (--store). A name or an id means a job; <job id>@<time> means a run."""
 
 _EXAMPLES: Final = [
     (

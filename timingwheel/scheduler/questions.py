@@ -24,7 +24,13 @@ from timingwheel.scheduler.desk import AnyJob, AnyRun, Desk
 from timingwheel.scheduler.handles import Page, RunHandle
 from timingwheel.scheduler.moments import bound_ns
 from timingwheel.scheduler.options import checked_tags, checked_text
-from timingwheel.scheduler.surveying import TaskFacts, Worker, tasks_of, workers_of
+from timingwheel.scheduler.surveying import (
+    TaskFacts,
+    Worker,
+    is_served,
+    tasks_of,
+    workers_of,
+)
 from timingwheel.scheduler.tasks import Task
 from timingwheel.scheduler.why import Explainer
 
@@ -220,7 +226,9 @@ class Questions:
         desk = self.desk
         found = desk.require(job)
         explainer = Explainer(
-            desk.store, tasks=desk.tasks.names, is_serving=self.is_serving
+            desk.store,
+            tasks=desk.tasks.names if self.is_serving else None,
+            is_served=self.is_serving or is_served(desk.store),
         )
         nominal_ns = desk.nominal_ns(found, nominal)
         schedule = desk.schedule(found)

@@ -10,6 +10,8 @@ from typing import Final
 
 import msgspec
 
+from timingwheel.jobs.cluster import Overseen
+from timingwheel.jobs.figures import Measured
 from timingwheel.jobs.model import JobState, RunState
 from timingwheel.jobs.store import JobQuery, JobStore, RunQuery
 from timingwheel.scheduler.signatures import Signature
@@ -99,3 +101,13 @@ def _tasks_of_jobs(store: JobStore, state: JobState) -> Iterable[str]:
 def _signature(tasks: TaskRegistry, name: str) -> str:
     task = tasks.get(name)
     return "" if task is None else Signature(task.function, name).text
+
+
+def is_served(store: JobStore) -> bool:
+    """Return whether anybody starts runs of a store now: this process or another.
+
+    Cost: what `cluster` or `figures` of the store costs.
+    """
+    if isinstance(store, Overseen):
+        return bool(store.cluster().nodes)
+    return isinstance(store, Measured) and store.figures().workers > 0

@@ -50,16 +50,17 @@ class Explainer:
 
     Args:
         store: where the facts are.
-        tasks: names of the tasks that this program can run.
-        is_serving: whether this program starts runs now.
+        tasks: names of the tasks that this program runs now; None: it runs nothing, and
+            does not know what others can.
+        is_served: whether anybody starts runs now.
     """
 
     def __init__(
-        self, store: JobStore, *, tasks: Collection[str], is_serving: bool
+        self, store: JobStore, *, tasks: Collection[str] | None, is_served: bool
     ) -> None:
         self._store = store
         self._tasks = tasks
-        self._is_serving = is_serving
+        self._is_served = is_served
 
     def why(
         self,
@@ -144,9 +145,9 @@ class Explainer:
         queue = self._store.queue(run.queue)
         if queue.pause is not None:
             return f"the queue {queue.name!r} is paused{by_whom(queue.pause)}"
-        if not self._is_serving:
+        if not self._is_served:
             return "the scheduler is not started"
-        if run.task not in self._tasks:
+        if self._tasks is not None and run.task not in self._tasks:
             return f"no worker here knows the task {run.task!r}"
         query = RunQuery(queue=run.queue, states=_RUNNING, limit=_RUNS_SHOWN)
         running = len(self._store.runs(query).runs)
