@@ -102,7 +102,7 @@ def test_a_directory_that_is_held_names_the_next_step(tmp_path: Path) -> None:
         )
     assert done.returncode == 1
     assert "a directory has one owner at a time" in done.stderr
-    assert "--url http://127.0.0.1:8765" in done.stderr
+    assert "stop that one first, or name another directory" in done.stderr
 
 
 def test_tokens_come_and_go_while_the_server_runs(tmp_path: Path, stage: Stage) -> None:
