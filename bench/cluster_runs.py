@@ -35,7 +35,7 @@ from timingwheel.stores.postgres.store import PostgresStore
 
 RUNS_A_SYNC = 256
 _LOOK_SECONDS = 0.002
-_LEAD_SECONDS = 1.0
+_LEAD_SECONDS = 3.0
 _PUT_SECONDS = 200e-6  # a job
 _NUMBERS = count()
 
@@ -115,10 +115,10 @@ class OurRuns(Runs):
             raise
 
     def prepare(self) -> None:
-        self._database.settle()
         lead_seconds = _LEAD_SECONDS + self._jobs * _PUT_SECONDS
         self._due_ns = time.time_ns() + int(lead_seconds * NS)
         load_ours(self._database.url, self._jobs, At(self._due_ns))
+        self._database.settle()
         assert time.time_ns() < self._due_ns, "the jobs were made after they were due"
 
     def run(self) -> float:
