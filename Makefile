@@ -22,8 +22,10 @@ COMPILED_FROM := setup.py $(wildcard timingwheel/*.pyx timingwheel/*/*.pyx wal/*
 
 # Where `make serve` keeps its jobs.
 DATA ?= ./timingwheel-demo
+# How long `make soak` goes on.
+MINUTES ?= 60
 
-.PHONY: help setup run serve test test-long browser postgres-server bench bench-full bench-smoke lint clean
+.PHONY: help setup run serve test test-long browser postgres-server bench bench-full bench-smoke soak lint clean
 
 help: ## list these commands
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
@@ -86,6 +88,9 @@ bench/out/full/%.json: | $(VENV)/.has-bench $(VENV)/.compiled
 
 bench-smoke: $(VENV)/.has-bench $(VENV)/.compiled ## the same in about two minutes: does it run, not how fast
 	$(PY) -m bench --smoke
+
+soak: $(VENV)/.has-bench $(VENV)/.compiled ## an hour of steady load with a kill -9 a minute: is anything lost, does anything grow
+	$(PY) -m bench.soak --minutes $(MINUTES)
 
 lint: $(VENV)/.has-lint $(VENV)/.compiled ## style, format, types and layers
 	$(PY) -m ruff check $(CODE)
