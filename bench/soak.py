@@ -136,7 +136,7 @@ class Soak:
         try:
             self._go()
             while True:
-                self._sample_until(min(self._now() + self._next_kill_s(), end_s), life)
+                self._sample_until(min(self._next_kill_s(), end_s), life)
                 if self._process.poll() is not None:
                     self.faults["the victim ended by itself"] += 1
                     return
