@@ -26,6 +26,8 @@ from typing import Final, NewType
 Handle = NewType("Handle", int)
 
 SECTOR_BYTES: Final = 512
+NO_ROOM: Final = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
+"""Errors of a disk that takes no more for now: full, a quota, a limit on file sizes."""
 _MODE: Final = 0o644
 
 
@@ -216,12 +218,19 @@ def write_new_file(files: FileSystem, name: str, data: bytes) -> None:
 
     Temporary name, write, sync, rename, directory sync: whichever of them a crash cuts
     off, `name` is either absent (or the old file) or complete.
+
+    Raises:
+        OSError: as the disk does; on a full one nothing half made takes up room.
     """
     temporary = name + ".tmp"
     handle = files.create(temporary)
     try:
         write_fully(files, handle, data, offset=0)
         files.sync(handle)
+    except OSError:
+        with contextlib.suppress(OSError):
+            files.unlink(temporary)
+        raise
     finally:
         files.close(handle)
     files.rename(temporary, name)

@@ -23,7 +23,7 @@ from collections.abc import Iterator
 from typing import Final
 
 from wal.errors import DiskFullError
-from wal.filesystem import FileSystem, Handle, opened, write_fully
+from wal.filesystem import NO_ROOM, FileSystem, Handle, opened, write_fully
 from wal.segment import SEGMENT_HEADER_BYTES
 
 RETRY_SECONDS: Final = 1.0
@@ -33,7 +33,6 @@ FILL_PAUSE_SECONDS: Final = 0.02
 hold up every commit behind it."""
 _FILLING: Final = "filling.tmp"
 _READY_NAME: Final = re.compile(r"ready-([0-9a-f]{8})\.tmp")
-_FULL: Final = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
 
 
 class SegmentPool:
@@ -122,7 +121,7 @@ class SegmentPool:
             while not self._has_room(urgent=urgent) and not self._stopped:
                 failure = self._failure
                 if failure is not None and self._tries > first:
-                    if failure.errno in _FULL:
+                    if failure.errno in NO_ROOM:
                         raise DiskFullError(self._files.path, failure)
                     raise failure
                 if not self._background and not self._filling:
@@ -145,7 +144,7 @@ class SegmentPool:
     def full(self) -> bool:
         """Whether the last try to make a segment found no space."""
         failure = self._failure
-        return failure is not None and failure.errno in _FULL
+        return failure is not None and failure.errno in NO_ROOM
 
     def stop(self) -> None:
         """End the thread. Ready segments stay for the next owner."""

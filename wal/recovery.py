@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from wal.errors import DiskFullError, LogClosedError, LogCorruptError, StoreError
-from wal.filesystem import FileSystem, Handle, write_new_file
+from wal.filesystem import NO_ROOM, FileSystem, Handle, write_new_file
 from wal.frame import Flag, Group, Lsn
 from wal.pool import SegmentPool, ready_names, zero_fill
 from wal.reader import LogReader, SegmentReader
@@ -66,7 +66,8 @@ class Report:
         last_wall_ns: wall clock when the last frame was written; 0 for a new log.
         snapshot: what recovery started from, None for the whole log.
         damaged_snapshots: files that did not prove themselves and were passed over.
-        torn_file: where the bytes that were cut off are kept, None if none were.
+        torn_file: where the bytes that were cut off are kept, None if none were. On a
+            full disk that is the segment itself, which is then left as long as it is.
         torn_bytes: how many, up to the last one that is not zero.
         torn_what: what they were, in words.
         doubtful: the cut bytes might have been damage; see wal/tail.py.
@@ -226,7 +227,7 @@ class Recovery:
                 return self._give_birth(pool, segment_size_bytes, wall_ns)
             return self._follow(pool, segment_size_bytes, wall_ns)
         except OSError as error:
-            if error.errno == errno.ENOSPC:
+            if error.errno in NO_ROOM:
                 raise DiskFullError(self.files.path, error) from error
             raise
 
@@ -284,7 +285,7 @@ class Recovery:
             segment_size_bytes=segment_size_bytes,
             wall_ns=wall_ns,
         )
-        if not clean:
+        if not clean and torn_file != last.header.name:
             # The successor names the old end now: what lies behind it is only space.
             with contextlib.suppress(OSError):
                 self._cut(last.header.name, end.offset)
@@ -328,15 +329,24 @@ class Recovery:
             return OPENING_NAME, _make_blank(files, OPENING_NAME, size)
         except OSError as error:
             spare = pool.find_blank(ready_names(files))
-            if error.errno != errno.ENOSPC or spare is None:
+            if error.errno not in NO_ROOM or spare is None:
                 raise
             return spare, files.open(spare, writable=True)
 
     def _keep_torn(self, last: SegmentReader, tail: Tail) -> tuple[str, int]:
-        """Copy the bytes that will be cut off aside, and say so."""
+        """Copy the bytes that will be cut off aside, and say so.
+
+        A disk without room for the copy leaves them where they are: the next segment
+        names the end before them, so nobody reads them.
+        """
         cut = last.data[last.offset :].rstrip(b"\0")
         name = f"{last.header.name}.{last.offset:08x}.torn"
-        write_new_file(self.files, name, cut)
+        try:
+            write_new_file(self.files, name, cut)
+        except OSError as error:
+            if error.errno not in NO_ROOM:
+                raise
+            name = last.header.name
         _logger.log(
             logging.ERROR if tail.doubtful else logging.WARNING,
             "torn tail after LSN %d cut: %s; %d bytes kept as %s",

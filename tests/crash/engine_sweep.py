@@ -147,20 +147,8 @@ class EngineSweep:
             self._live_on(driver.heir(disk))
 
     def _live_on(self, heir: EngineDriver) -> None:
-        """Open, and go on until every timer was delivered."""
         self.states += 1
-        heir.open()
-        heir.schedule(1, b"after the crash")
-        due = {timer_id for timer_id, t in heir.oracle.timers.items() if not t.fired}
-        heir.fire()
-        heir.deliver_all()
-        heir.clock.advance(FOR_EVER_S)
-        heir.step_wall(FOR_EVER_S * SECOND_NS)
-        heir.fire()
-        heir.deliver_all()
-        if heir.oracle.timers:
-            raise Violation(f"{heir.oracle.timers} of {due} were never delivered")
-        heir.check()
+        open_and_live_on(heir)
 
     def _cut_recovery(
         self, disk: MemoryFileSystem, driver: EngineDriver
@@ -189,6 +177,26 @@ class EngineSweep:
             labels += [f"random {self.rng.getrandbits(30)}" for _ in range(operations)]
         for label in self.rng.sample(labels, min(self.states_max, len(labels))):
             yield disk.crashed(label)
+
+
+def open_and_live_on(heir: EngineDriver) -> None:
+    """Open what was left, and go on until every timer was delivered.
+
+    Raises:
+        Violation: what came back is not what was promised, or some never came.
+    """
+    heir.open()
+    heir.schedule(1, b"after the crash")
+    due = {timer_id for timer_id, t in heir.oracle.timers.items() if not t.fired}
+    heir.fire()
+    heir.deliver_all()
+    heir.clock.advance(FOR_EVER_S)
+    heir.step_wall(FOR_EVER_S * SECOND_NS)
+    heir.fire()
+    heir.deliver_all()
+    if heir.oracle.timers:
+        raise Violation(f"{heir.oracle.timers} of {due} were never delivered")
+    heir.check()
 
 
 class _named:  # noqa: N801 - reads as the context manager it is

@@ -285,6 +285,8 @@ class StoreDriver:
         ends = [end_of(claim, outcome, **more) for claim in claims]
         verdicts, ticket = self.on.finish(ends)
         self.on.commit(ticket)
+        claims, left = claims[: len(verdicts)], claims[len(verdicts) :]
+        self._note_left(left)
         for claim, verdict in zip(claims, verdicts, strict=True):
             if verdict is not Verdict.ACCEPTED:
                 raise Broken(f"the end of {claim.run.id} was refused: {verdict}")
@@ -293,6 +295,11 @@ class StoreDriver:
                 raise Broken(f"run {claim.run.id} is gone")
             if run.state in FINAL:
                 self.promises.ended[run.id] = run.state
+
+    def _note_left(self, claims: list[Claim]) -> None:
+        """Ends that were not taken in: the disk is full, and it should not be."""
+        if claims:
+            raise Broken(f"no verdict on the ends of {claims}")
 
     def _note_start(self, claim: Claim) -> None:
         promises, run = self.promises, claim.run

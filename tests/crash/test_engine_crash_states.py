@@ -73,9 +73,7 @@ class ForgetfulCore(EngineCore):
 class OnCore(Timers):
     """Timers on a core of one's choice."""
 
-    def __init__(
-        self, log: Log, clock: ManualClock, core: type[HastyCore | ForgetfulCore]
-    ) -> None:
+    def __init__(self, log: Log, clock: ManualClock, core: type[EngineCore]) -> None:
         self._startable = set()
         self.core = core(log, self, clock)
         self._submit = self.core.submit

@@ -289,6 +289,37 @@ def test_a_torn_tail_stays_recovered_however_often_it_is_opened() -> None:
     assert len([name for name in disk.names() if name.endswith(".torn")]) == 1
 
 
+@pytest.mark.parametrize("code", [errno.ENOSPC, errno.EDQUOT, errno.EFBIG])
+def test_on_a_full_disk_a_torn_tail_stays_where_it_is_and_the_store_opens(
+    code: int,
+) -> None:
+    disk, name, at, cut = torn_store()
+    disk.put("ready-00000001.tmp", bytes(SEGMENT_BYTES))  # what the pool had made
+    disk.fail("create", code, times=None)
+    with open_log(disk) as log:
+        report = log.start()
+        assert log.append(b"more") > LSN_SKIP
+    assert (report.torn_file, report.torn_bytes) == (name, len(cut))
+    assert disk.content(name)[at : at + len(cut)] == cut
+    assert not [name for name in disk.names() if name.endswith("torn.tmp")]
+    for _ in range(3):
+        disk.heal()
+        assert payloads_of(disk) == [b"kept", b"more"]
+        open_log(disk).start()
+        disk = disk.killed()
+    assert disk.content(name)[at : at + len(cut)] == cut
+
+
+def test_a_torn_tail_that_cannot_be_set_aside_on_a_bad_disk_is_not_cut() -> None:
+    disk, name, *_ = torn_store()
+    before = disk.content(name)
+    disk.fail("pwrite", errno.EIO)
+    with open_log(disk) as log, pytest.raises(OSError, match="Input/output"):
+        log.start()
+    assert disk.content(name) == before
+    assert payloads_of(disk) == [b"kept"]
+
+
 def test_reading_alone_changes_nothing_of_a_torn_tail() -> None:
     disk, *_ = torn_store()
     before = disk.snapshot_of_all()
