@@ -240,9 +240,13 @@ def test_a_log_may_be_opened_with_another_segment_size_each_time() -> None:
 # -- torn tails ------------------------------------------------------------------------
 
 
-def torn_store() -> tuple[MemoryFileSystem, str, int, bytes]:
-    """A store whose last group lacks a sector: disk, segment, offset, bytes to cut."""
-    disk = killed_store(b"kept", b"x" * 1500)
+def torn_store(end: bytes = b"x") -> tuple[MemoryFileSystem, str, int, bytes]:
+    """A store whose last group lacks a sector: disk, segment, offset, bytes to cut.
+
+    Args:
+        end: the last byte of that group.
+    """
+    disk = killed_store(b"kept", b"x" * 1499 + end)
     (name,) = segments_of(disk)
     at, header = frames_of(disk, name)[-1]
     data = bytearray(disk.content(name))
@@ -270,6 +274,14 @@ def test_what_is_cut_off_is_kept_for_a_person_to_look_at(
         f"{report.torn_file}"
     )
     assert record.__dict__["lsn"] == 1
+
+
+@pytest.mark.parametrize("end", [b"\1", b"\n", b" ", b"X", b"\\", b"\xff"], ids=repr)
+def test_a_torn_copy_lacks_zeros_at_its_end_and_nothing_else(end: bytes) -> None:
+    disk, name, at, cut = torn_store(end)
+    assert cut.endswith(end)
+    open_log(disk).start()
+    assert disk.content(f"{name}.{at:08x}.torn") == cut
 
 
 def test_the_torn_copy_is_durable_before_the_tail_is_cut() -> None:

@@ -236,6 +236,17 @@ def test_damage_in_a_segment_that_is_needed_is_left_alone(log: Log) -> None:
     assert last in disk.names()
 
 
+def test_a_damaged_header_that_is_needed_brings_no_older_segment_into_doubt(
+    log: Log,
+) -> None:
+    disk = three_snapshots(log)
+    segments = segments_of(disk)
+    disk.flip_bit(segments[-1], 8 * 30)
+    result = retired(log)
+    assert result.damaged == []
+    assert result.dropped[1:] == segments[:4]
+
+
 def test_bytes_past_the_end_of_an_old_segment_are_no_damage(log: Log) -> None:
     disk = three_snapshots(log)
     first = segments_of(disk)[0]

@@ -172,4 +172,11 @@ def test_a_damaged_header_still_claims_its_store_and_salt() -> None:
     block[4000] ^= 1
     assert decode_segment_header(bytes(block), "path") is None
     assert claims_of_damaged_header(bytes(block)) == (HEADER.store_uuid, HEADER.salt)
-    assert claims_of_damaged_header(bytes(block[:50])) is None
+
+
+@pytest.mark.parametrize(("kept", "holds"), [(50, False), (115, False), (116, True)])
+def test_a_header_that_was_cut_off_claims_something_if_its_fields_are_whole(
+    kept: int, *, holds: bool
+) -> None:
+    claims = claims_of_damaged_header(HEADER.encode()[:kept])
+    assert claims == ((HEADER.store_uuid, HEADER.salt) if holds else None)
