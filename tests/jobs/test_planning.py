@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from timingwheel.jobs.every import Every
 from timingwheel.jobs.model import Misfire, MisfirePolicy, RunReason, SkipReason
-from timingwheel.jobs.planning import RUNS_A_PLAN, Plan, plan_due
+from timingwheel.jobs.planning import RUNS_A_PLAN, Plan, PlannedRun, plan_due
 from timingwheel.jobs.schedule import NS, Firing, Schedule
 
 MINUTE = 60 * NS
@@ -109,6 +109,54 @@ def test_all_goes_back_no_further_than_its_window() -> None:
 
     assert minutes(plan) == list(range(55, 61))
     assert skipped(plan) == [(1, 54, 54)]
+
+
+@pytest.mark.parametrize(("older_ns", "oldest"), [(0, 55), (1, 56)])
+def test_the_window_holds_what_is_exactly_as_old_as_it_and_nothing_older(
+    older_ns: int, oldest: int
+) -> None:
+    end_ns = BEGIN + 60 * MINUTE + older_ns
+    plan = plan_due(
+        every_minute(),
+        MisfirePolicy(rule=Misfire.ALL, window_ns=5 * MINUTE),
+        first=Firing(BEGIN + MINUTE),
+        now_ns=end_ns,
+        unserved_until_ns=end_ns,
+    )
+
+    assert minutes(plan)[0] == oldest
+
+
+def test_of_times_a_nanosecond_apart_none_is_left_out() -> None:
+    plan = plan_due(
+        Every(1, BEGIN),
+        MisfirePolicy(rule=Misfire.FIRST),
+        first=Firing(BEGIN),
+        now_ns=BEGIN + 10,
+        unserved_until_ns=BEGIN + 6,
+    )
+
+    assert [run.firing.utc_ns - BEGIN for run in plan.runs] == [0, 7, 8, 9, 10]
+    [skip] = plan.skips
+    assert (skip.first_ns, skip.last_ns, skip.count) == (BEGIN + 1, BEGIN + 6, 6)
+    assert plan.next == Firing(BEGIN + 11)
+
+
+@pytest.mark.parametrize("rule", Misfire)
+def test_what_comes_due_the_nanosecond_after_the_gap_was_not_missed(
+    rule: Misfire,
+) -> None:
+    plan = plan_due(
+        every_minute(),
+        MisfirePolicy(rule=rule),
+        first=Firing(BEGIN),
+        now_ns=BEGIN,
+        unserved_until_ns=BEGIN - 1,
+    )
+
+    assert plan.runs == [PlannedRun(Firing(BEGIN), RunReason.SCHEDULE)]
+    assert plan.skips == []
+    assert plan.next == Firing(BEGIN + MINUTE)
 
 
 def test_what_came_due_after_the_gap_runs_beside_the_catch_up() -> None:

@@ -310,6 +310,28 @@ def test_a_damaged_header_is_damage_whatever_bit_it_is(frames_before: int) -> No
         assert tail.records_at_stake == 1
 
 
+# Among them are ASCII letters and blanks, which a text tool would strip as well.
+BYTES = [0x01, 0x09, 0x0A, 0x20, 0x30, 0x58, 0x80, 0xFF]
+
+
+@pytest.mark.parametrize("byte", BYTES, ids=hex)
+def test_one_byte_that_is_not_zero_shows_that_a_header_was_written(byte: int) -> None:
+    segment = SegmentBuilder()
+    start = segment.add(LONG)
+    lose_header(segment.data, start, 0)
+    segment.data[start + 30] = byte
+    assert judge(segment).verdict is Verdict.REFUSE
+
+
+@pytest.mark.parametrize("byte", BYTES, ids=hex)
+@pytest.mark.parametrize("place", ["first", "last"])
+def test_one_byte_that_is_not_zero_ends_a_clean_end(byte: int, place: str) -> None:
+    segment = SegmentBuilder()
+    segment.add(b"x")
+    segment.data[segment.offset if place == "first" else -1] = byte
+    assert judge(segment).verdict is not Verdict.CLEAN
+
+
 def test_a_damaged_header_of_a_relaxed_frame_after_a_durable_one_is_damage() -> None:
     segment = SegmentBuilder()
     segment.add(b"durable")
