@@ -35,7 +35,7 @@ from timingwheel.stores.postgres.store import PostgresStore
 
 RUNS_A_SYNC = 256
 _LOOK_SECONDS = 0.002
-_LEAD_SECONDS = 3.0
+_LEAD_SECONDS = 4.0
 _PUT_SECONDS = 200e-6  # a job
 _NUMBERS = count()
 

@@ -38,7 +38,7 @@ from timingwheel.jobs.triggers import At, Delay
 from timingwheel.stores.history_entries import decode_run
 from timingwheel.stores.postgres.connections import Connections, Rows, Statement, Texts
 from timingwheel.stores.postgres.looking import _LOOK
-from timingwheel.stores.postgres.taking import _TAKE, HOLD_NS, Took
+from timingwheel.stores.postgres.taking import HOLD_NS, TAKE, Took
 
 replace = msgspec.structs.replace
 
@@ -246,7 +246,7 @@ def test_a_turn_takes_what_is_due_in_one_look_and_one_statement(
     messages.clear()
     stage.store.fire(100)
     claims = stage.claim(ahead=10)
-    assert messages == [[_LOOK], [_TAKE]]
+    assert messages == [[_LOOK], [TAKE]]
     assert [claim.run.job_id for claim in claims] == jobs[::-1]
     states = stage.sql(
         "SELECT state, attempts, wake_ns FROM timingwheel_run WHERE inc > 0"
@@ -314,7 +314,7 @@ def test_a_node_takes_nothing_of_shards_that_are_anothers(
     stage.sql("UPDATE timingwheel_shard SET epoch = epoch + 1")
     stage.store.fire(100)
     assert stage.claim() == []
-    assert [_TAKE] in messages
+    assert [TAKE] in messages
     assert [stage.states(job) for job in jobs] == [["planned"]] * 8
 
 

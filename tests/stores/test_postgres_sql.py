@@ -21,7 +21,7 @@ SKIPS_LOCKED = {
         "two nodes that take at once need not wait for each other: what one skips the "
         "other has taken; that a shard has one owner its row alone says"
     ),
-    ("taking.py", "_TAKE"): (
+    ("taking.py", "_TAKE_OF"): (
         "a run that somebody changes just then would be found changed after the wait: its "
         "version says so, and this only saves the wait"
     ),

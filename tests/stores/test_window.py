@@ -14,6 +14,8 @@ from tests.stores.stage import NO_RETRY, SECOND, TASK, draft, end_of, every
 from timingwheel.jobs.model import Cap, Draft, JobId, Pause, Queue, RunState
 from timingwheel.jobs.store import Claim
 from timingwheel.stores.postgres import window
+from timingwheel.stores.postgres.lanes import LANES_MAX
+from timingwheel.stores.postgres.taking import TAKEN_LANES_MAX
 
 SIZE = 4
 TASKS = ("t", "u", "v")
@@ -120,9 +122,8 @@ def test_of_many_urgent_runs_no_more_than_a_window_jumps_the_queue_at_once(
     for _ in range(10):
         stage.store.fire(1_000)
     assert ready(stage) <= 50 + SIZE
-    # What is planned still a worker takes as it is due in each shard, so about in order.
     urgent = [claim.run.priority for claim in drain(stage)]
-    assert sorted(urgent) == [0] * 30 + [5] * 50
+    assert urgent == [5] * 50 + [0] * 30
 
 
 def test_runs_of_tasks_that_nobody_knows_take_no_room_of_others(
@@ -132,8 +133,7 @@ def test_runs_of_tasks_that_nobody_knows_take_no_room_of_others(
     put(stage, *(draft(1) for _ in range(20)))
     stage.advance(2)
     assert len(drain(stage)) == 20
-    # A window's worth may come on top: what is made ready as it comes is not looked at.
-    assert SIZE <= ready(stage, task="unknown") <= 2 * SIZE
+    assert ready(stage, task="unknown") == SIZE
 
 
 @pytest.mark.parametrize(
@@ -198,7 +198,7 @@ def test_occurrences_of_recurring_jobs_do_not_wait_for_room(
 def test_with_more_lanes_than_are_looked_at_everything_runs_all_the_same(
     stage: PostgresStage,
 ) -> None:
-    lanes = window.LANES_MAX + 2
+    lanes = LANES_MAX + 2
     put(stage, *(draft(1, priority=priority) for priority in range(lanes)))
     stage.advance(2)
     assert len(drain(stage, claims_max=50)) == lanes
@@ -321,3 +321,34 @@ def test_with_a_free_slot_and_a_due_run_that_may_start_something_starts(
         if done == startable:
             break
     assert done == startable
+
+
+def test_of_what_is_due_a_worker_takes_the_best_rank_however_deep_it_lies(
+    stage: PostgresStage,
+) -> None:
+    put(stage, *(draft(1 + n / 100) for n in range(40)))
+    put(stage, *(draft(1.5, priority=n % 3) for n in range(12)))
+    assert stage.claim(1) == []  # a worker has come: what is due is left to it
+    stage.advance(2)
+    done: list[Claim] = []
+    for _ in range(52):
+        stage.store.fire(1_000)
+        assert ready(stage) == 0
+        [claim] = stage.claim(1)
+        done.append(claim)
+    ranks = [claim.run.due_ns - 60 * SECOND * claim.run.priority for claim in done]
+    assert ranks == sorted(ranks)
+
+
+def test_with_more_lanes_than_a_take_looks_at_what_is_due_goes_by_rank_by_way_of_ready(
+    stage: PostgresStage,
+) -> None:
+    lanes = range(TAKEN_LANES_MAX + 2)
+    put(stage, *(draft(1, queue=f"q{n}") for n in lanes))
+    [urgent] = put(stage, draft(1.5, priority=1))
+    assert stage.claim(1) == []
+    stage.advance(2)
+    done = [claim.run.job_id for claim in drain(stage)]
+    assert len(done) == len(lanes) + 1
+    # The first look at a herd takes a window's worth as it is found.
+    assert urgent in done[: SIZE + 2]

@@ -72,10 +72,18 @@ class FireLimits:
             return READY, [*own, self._allowed, self._allowed]
         return self._window.statement(own, self._allowed)
 
-    def fired(self, ready: int | None, occurrences: int) -> None:
-        """Take in what came of it; None: the statement was not asked for."""
+    def fired(self, ready: int | None, occurrences: int, *, is_left: bool) -> None:
+        """Take in what came of it.
+
+        Args:
+            ready: how many runs became ready; None: the statement was not asked for.
+            occurrences: how many jobs fired.
+            is_left: whether something was due, and is left to workers.
+        """
         if self._window is not None and self._allowed:
-            if ready is None:
+            if ready is None and is_left:
+                self._window.left()
+            elif ready is None:
                 self._window.idle()
             else:
                 self._window.fired(ready)

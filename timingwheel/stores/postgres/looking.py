@@ -13,6 +13,7 @@ from typing import Final, NamedTuple
 
 from timingwheel.engine.records import Base
 from timingwheel.stores.postgres.connections import Connections, Ints
+from timingwheel.stores.postgres.lanes import IS_WAITING, LEAD
 
 SOON_NS: Final = 3_000_000_000
 """How far ahead a look sees; a node looks again before that is over."""
@@ -41,6 +42,17 @@ job AS MATERIALIZED (
         WHERE j.shard = own.shard AND j.wake_base = bases.base
         AND j.wake_ns <= bases.now_ns + {SOON_NS} AND j.wake_ns IS NOT NULL
         ORDER BY j.wake_ns LIMIT 1
+    ) AS d
+),
+lead AS MATERIALIZED (
+    SELECT d.lead_ns FROM bases, LATERAL (
+        (
+            SELECT {LEAD} AS lead_ns FROM timingwheel_run r
+            WHERE {IS_WAITING} AND r.wake_base = bases.base ORDER BY {LEAD} LIMIT 1
+        ) UNION ALL (
+            SELECT {LEAD} FROM timingwheel_run r
+            WHERE {IS_WAITING} AND r.wake_base = bases.base ORDER BY {LEAD} DESC LIMIT 1
+        )
     ) AS d
 ),
 holder(inc) AS (
@@ -79,7 +91,8 @@ SELECT c.wall_ns, c.steps_ns,
         SELECT min(in_ns) FROM (
             SELECT in_ns FROM run UNION ALL SELECT in_ns FROM job
         ) AS n WHERE in_ns > 0
-    )
+    ),
+    (SELECT coalesce(min(lead_ns) < max(lead_ns), false) FROM lead)
 FROM clock c
 """
 
@@ -96,6 +109,7 @@ class Look(NamedTuple):
         queues: another number whenever a queue has changed.
         idle: how many runs the workers of other processes could take besides.
         next_ns: how long until the next thing is due, if that is soon.
+        has_ranks: whether runs that wait for their time differ in priority, in any shard.
     """
 
     wall_ns: int
@@ -109,6 +123,7 @@ class Look(NamedTuple):
     queues: int
     idle: int
     next_ns: int | None
+    has_ranks: bool
 
     @property
     def has_work(self) -> bool:
@@ -125,7 +140,7 @@ def look(connections: Connections, shards: Sequence[int], incs: Sequence[int]) -
         shards: of this node.
         incs: the numbers of the workers of this process.
 
-    Cost: one statement, two probes of two indexes a shard.
+    Cost: one statement, two probes of two indexes a shard and some more.
     """
     own = Ints(shards)
     values = [own, own, Ints(incs), Ints(incs)]

@@ -44,7 +44,9 @@ class MakingReady:
             How many; None if the limits had no say in it: nothing was due, or the workers
             come for all of it.
         """
-        direct = self._taking.direct(others_idle=seen.idle > 0)
+        direct = self._taking.direct(
+            others_idle=seen.idle > 0, has_ranks=seen.has_ranks
+        )
         is_left = direct is None or bool(direct)
         due = {shard: leases[shard] for shard in seen.due}
         self._taking.leave(due if is_left else {})

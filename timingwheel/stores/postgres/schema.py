@@ -116,7 +116,7 @@ CREATE TABLE timingwheel_run (
 CREATE INDEX timingwheel_run_wake ON timingwheel_run (shard, wake_base, wake_ns)
     WHERE wake_ns IS NOT NULL;
 CREATE INDEX timingwheel_run_lane ON timingwheel_run
-    (queue, task, wake_base, (due_ns - rank), shard, wake_ns)
+    (wake_base, (due_ns - rank), queue, task, shard, wake_ns)
     WHERE state IN ('planned', 'retrying') AND wake_ns IS NOT NULL;
 CREATE INDEX timingwheel_run_ready ON timingwheel_run (rank, seq)
     WHERE state = 'ready' AND NOT held;

@@ -188,12 +188,13 @@ class Serving:
         except CONFLICTS:
             self._owner.wake()  # so that it is tried again at once
             return 0
-        self._limits.fired(ready, occurrences)
+        is_left = ready is None and bool(seen.due)
+        self._limits.fired(ready, occurrences, is_left=is_left)
         woken = self._pauses.end(seen.queues, now.wall_ns)
         if items:
             lost = self._owner.steps(items, dict(leases))
             self._members.lose({leases[shard] for shard in lost})
-        left = len(seen.due) if ready is None else 0
+        left = len(seen.due) if is_left else 0
         return (ready or 0) + left + len(items) + woken
 
     def _items(

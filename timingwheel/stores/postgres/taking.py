@@ -23,6 +23,7 @@ from timingwheel.stores.plain import decode_plain
 from timingwheel.stores.postgres.connections import Connections, Ints, Texts
 from timingwheel.stores.postgres.due import DIRECT, KEYS, OWN_AND_CLOCK
 from timingwheel.stores.postgres.guard import Lease
+from timingwheel.stores.postgres.lanes import IN_LANE, IS_WAITING, LANE
 from timingwheel.stores.postgres.membership import Membership
 from timingwheel.stores.postgres.plain_end import PlainEnds
 from timingwheel.stores.postgres.steps import Steps
@@ -30,8 +31,11 @@ from timingwheel.stores.postgres.steps import Steps
 HOLD_NS: Final = 10_000_000_000
 """How long due runs are left to workers that do not get through them.
 
-Of those the earliest are taken first, not the best by rank among all that are due. After
-this time they are made ready, as all others are, and the order is that of ranks again."""
+After this time they are made ready, as all others are, and workers of other nodes may have
+them, too."""
+TAKEN_LANES_MAX: Final = 32
+"""With more lanes, the earliest of each shard are taken; if workers do not get through
+them, what is due becomes ready, and goes by rank."""
 PART_MIN: Final = 2
 PART_TIMES: Final = 2
 """Of each shard so many times its part of what is wanted is looked at, and some more."""
@@ -42,22 +46,17 @@ FROM unnest(%s::bigint[], %s::bigint[]) AS u(inc, idle) WHERE m.inc = u.inc
 """
 # SKIP LOCKED is no guard: a row that another worker takes just now would be found changed
 # after the wait; this only saves that wait.
-_TAKE: Final = f"""
-WITH worker AS MATERIALIZED (
+_TAKE_OF: Final = f"""
+WITH RECURSIVE worker AS MATERIALIZED (
     SELECT inc FROM timingwheel_member
     WHERE inc = %s AND until_ns > timingwheel_elapsed() FOR SHARE
 ),
 {OWN_AND_CLOCK},
+{{found}},
 due AS MATERIALIZED (
     SELECT r.shard, r.job_id, r.nominal_ns, r.n, r.version, r.rank, r.seq,
         {DIRECT} AS direct
-    FROM own, clock, LATERAL (
-        SELECT r.* FROM timingwheel_run r
-        WHERE r.shard = own.shard AND r.wake_base = clock.base
-        AND r.wake_ns <= clock.now_ns AND r.wake_ns IS NOT NULL
-        AND r.state IN ('planned', 'retrying')
-        ORDER BY r.wake_ns LIMIT %s
-    ) AS r
+    FROM found r
 ),
 ready AS MATERIALIZED (
     SELECT r.shard, r.job_id, r.nominal_ns, r.n, r.version, r.rank, r.seq,
@@ -96,9 +95,35 @@ taken AS (
         r.rank, r.seq
 )
 SELECT EXISTS (SELECT 1 FROM worker), (SELECT count(*) FROM chosen),
-    EXISTS (SELECT 1 FROM barrier), EXISTS (SELECT 1 FROM due WHERE NOT direct), t.*
+    EXISTS (SELECT 1 FROM barrier), EXISTS (SELECT 1 FROM due WHERE NOT direct),
+    {{has_many}}, t.*
 FROM (VALUES (1)) AS one LEFT JOIN taken t ON true ORDER BY t.rank, t.seq
 """
+_EARLIEST: Final = f"""SELECT r.* FROM timingwheel_run r
+    WHERE r.shard = own.shard AND {{which}}
+    AND r.wake_ns <= clock.now_ns AND {IS_WAITING} ORDER BY r.wake_ns LIMIT %s"""
+_OF_SHARDS: Final = f"""SELECT r.* FROM own, clock, LATERAL (
+    {_EARLIEST.format(which="r.wake_base = clock.base")}
+) AS r"""
+TAKE: Final = _TAKE_OF.format(
+    found=f"found AS MATERIALIZED ({_OF_SHARDS})", has_many="false"
+)
+"""Of each shard the earliest: if all have one priority, those are the best by rank."""
+TAKE_BY_RANK: Final = _TAKE_OF.format(
+    found=f"""{LANE},
+lanes AS MATERIALIZED (SELECT * FROM lane LIMIT {TAKEN_LANES_MAX + 1}),
+many AS MATERIALIZED (SELECT count(*) > {TAKEN_LANES_MAX} AS are_many FROM lanes),
+found AS MATERIALIZED (
+    SELECT r.* FROM many JOIN lanes AS lane ON NOT many.are_many
+    JOIN clock ON clock.base = lane.base CROSS JOIN own, LATERAL (
+        {_EARLIEST.format(which=IN_LANE)}
+    ) AS r UNION ALL SELECT r.* FROM many, LATERAL ({_OF_SHARDS}) AS r WHERE are_many
+)""",
+    has_many="(SELECT are_many FROM many)",
+)
+"""Of each lane and shard the earliest; with many lanes, as TAKE.
+
+Values: those of TAKE, and how many of a shard a second time."""
 
 
 class Took(NamedTuple):
@@ -148,6 +173,7 @@ class Taking:
         self._expects = False
         self._is_blocked = False
         self._is_full = False
+        self._has_ranks = False
         self._has_loose = False
         self._left_since_ns: int | None = None
         self._due: Mapping[int, Lease] | None = None
@@ -161,16 +187,21 @@ class Taking:
         with self._lock:
             self._expects = True
 
-    def direct(self, *, others_idle: bool) -> Texts | None:
+    def direct(self, *, others_idle: bool, has_ranks: bool) -> Texts | None:
         """Return, once, for which tasks workers have come since the last call.
 
         There are none, if it is better that what is due becomes ready, and goes by rank
         and to all nodes: since workers could not take all that they saw, do not get through
         what is due, or have enough while workers of other nodes have nothing. None: what is
         due is left, this time, as nobody knows yet what the workers will come for.
+
+        Args:
+            others_idle: whether workers of other nodes could take more.
+            has_ranks: whether runs that wait differ in priority; from now on that is minded.
         """
         now_ns = self._clock.monotonic_ns()
         with self._lock:
+            self._has_ranks = has_ranks
             expects, self._expects = self._expects, False
             if expects:
                 return None
@@ -211,6 +242,7 @@ class Taking:
         """
         with self._lock:
             leases, self._due = self._due, None
+            by_rank = self._has_ranks
         if leases is None:
             leases = self._members.leases
         shards, epochs = Ints(leases), Ints(lease.epoch for lease in leases.values())
@@ -219,20 +251,21 @@ class Taking:
         before_ns = self._steps.bounds_ns(self._clock.monotonic_ns())[1]
         values = [
             *(inc, shards, epochs, self._members.inc, before_ns),
-            *(tasks, part, tasks, count, count),
+            *((part, part) if by_rank else (part,)),
+            *(tasks, tasks, count, count, worker, inc),
         ]
-        rows = self._connections.rows(_TAKE, [*values, worker, inc])
-        is_alive, chosen, is_blocked, has_loose = rows[0][:4]
+        rows = self._connections.rows(TAKE_BY_RANK if by_rank else TAKE, values)
+        is_alive, chosen, is_blocked, has_loose, has_many = rows[0][:5]
         claims: list[Claim] = []
         for row in rows:
-            if row[4] is not None:
-                claim, policy = _claim(row[4:])
+            if row[5] is not None:
+                claim, policy = _claim(row[5:])
                 claims.append(claim)
                 self._ends.note(claim, policy, (worker, inc))
         with self._lock:
             self._tasks.update(tasks)
-            self._is_blocked = is_blocked
             self._is_full = len(claims) >= count
+            self._is_blocked = is_blocked or (has_many and self._is_full)
             self._has_loose = self._has_loose or has_loose
             self._idle[inc] = count - len(claims)
             is_news = not claims and not self._told.get(inc)

@@ -2,11 +2,7 @@
 
 What is due and does not fit stays planned; it costs nothing there. As long as all that is
 due fits, it is made ready as it comes (READY in due.py). Once something is left over, the
-store is *crowded*, and a node looks at it lane by lane:
-
-    lane    the runs of one task in one queue, of one priority and one base of time: among
-            them, who wakes first has the best rank
-    window  for each task in each queue: so many ready runs may wait
+store is *crowded*, and a node looks at it lane by lane (lanes.py).
 
 Each task of each queue has a window of its own, because what nobody may start (a task
 that no worker knows, a queue that is paused or full) fills its own and takes no room of
@@ -29,11 +25,16 @@ from timingwheel.stores.postgres.connections import (
     Texts,
 )
 from timingwheel.stores.postgres.due import MADE_READY, OWN_AND_CLOCK, READY
+from timingwheel.stores.postgres.lanes import (
+    IN_LANE,
+    IS_WAITING,
+    LANES,
+    LANES_MAX,
+    Lane,
+)
 
 WINDOW_MIN: Final = 1_024
 """The least size of a Scheduler's window."""
-LANES_MAX: Final = 256
-"""With more lanes, what is due becomes ready as it comes, a window's size at a time."""
 SEEN_WINDOWS: Final = 4
 """So many windows' worth of ready runs are looked at: those with the best ranks."""
 PART_MIN: Final = 4
@@ -62,21 +63,6 @@ UPDATE timingwheel_member m SET places = u.places
 FROM unnest(%s::bigint[], %s::bigint[]) AS u(inc, places)
 WHERE m.inc = u.inc AND m.places <> u.places
 """
-_IS_WAITING: Final = "r.state IN ('planned', 'retrying') AND r.wake_ns IS NOT NULL"
-_LANE: Final = "r.queue, r.task, r.wake_base, r.due_ns - r.rank"
-# From lane to lane by the index, without reading what lies between.
-_LANES: Final = f"""
-WITH RECURSIVE lane(queue, task, base, lead_ns) AS (
-    (SELECT {_LANE} FROM timingwheel_run r WHERE {_IS_WAITING}
-    ORDER BY {_LANE} LIMIT 1)
-    UNION ALL
-    SELECT next.* FROM lane l, LATERAL (
-        SELECT {_LANE} FROM timingwheel_run r WHERE {_IS_WAITING}
-        AND ({_LANE}) > (l.queue, l.task, l.base, l.lead_ns) ORDER BY {_LANE} LIMIT 1
-    ) AS next
-)
-SELECT queue, task, base, lead_ns FROM lane LIMIT %s
-"""
 _CROWDED: Final = f"""
 WITH {OWN_AND_CLOCK},
 lane AS MATERIALIZED (
@@ -89,9 +75,8 @@ found AS MATERIALIZED (
     FROM lane JOIN clock ON clock.base = lane.base, own, LATERAL (
         SELECT r.shard, r.job_id, r.nominal_ns, r.n, r.version, r.rank, r.seq
         FROM timingwheel_run r
-        WHERE r.queue = lane.queue AND r.task = lane.task AND r.wake_base = lane.base
-        AND r.due_ns - r.rank = lane.lead_ns AND r.shard = own.shard
-        AND r.wake_ns <= clock.now_ns AND {_IS_WAITING}
+        WHERE {IN_LANE} AND r.shard = own.shard
+        AND r.wake_ns <= clock.now_ns AND {IS_WAITING}
         ORDER BY r.wake_ns LIMIT %s
     ) AS d
 ),
@@ -109,21 +94,6 @@ due AS MATERIALIZED (
 
 Values: those of OWN_AND_CLOCK, queues, tasks, bases, leads, rooms, ranks of
 the last in each window, how many of a lane and shard, how many."""
-
-
-class Lane(NamedTuple):
-    """Runs that wait for their time, and differ in nothing that says who may start them.
-
-    Attributes:
-        queue, task: of the runs.
-        base: of the time by which they wake.
-        lead_ns: what their priority takes off their due time.
-    """
-
-    queue: str
-    task: str
-    base: int
-    lead_ns: int
 
 
 class Waiting(NamedTuple):
@@ -182,7 +152,7 @@ class Window:
         if room > 0 and not self._is_crowded:
             return self._as_it_comes(own, min(limit, room))
         self._is_crowded = True
-        rows = self._connections.rows(_LANES, [LANES_MAX + 1])
+        rows = self._connections.rows(LANES, [LANES_MAX + 1])
         if len(rows) > LANES_MAX:
             return self._as_it_comes(own, min(limit, self._size))
         return self._lane_by_lane(own, limit, [Lane(*row) for row in rows], waiting)
@@ -228,8 +198,12 @@ class Window:
         ]
 
     def idle(self) -> None:
-        """Take in that nothing was due, or that workers take it directly."""
+        """Take in that nothing was due."""
         self._is_busy = self._is_crowded = False
+        self._rest_ns = REST_MAX_NS
+
+    def left(self) -> None:
+        """Take in that what is due is left to workers: what is ready stays as it was."""
         self._rest_ns = REST_MAX_NS
 
     def fired(self, count: int) -> None:
