@@ -36,6 +36,7 @@ from timingwheel.stores.identity import require_run_id
 from timingwheel.stores.owner import StoreOwner
 
 _LIVE_STATES: Final = frozenset(RunState) - FINAL
+_RUNNING: Final = frozenset({RunState.RUNNING})
 
 
 class Listing:
@@ -122,6 +123,15 @@ class Listing:
                 runs = self._read.live_runs_of(job_id)
             yield from runs
             return
+        if query.states is not None and query.states & _LIVE_STATES == _RUNNING:
+            with self._core.lock:
+                # What had fired before a restart runs and is not known to, until nodes
+                # are served again: that is found by the long way.
+                is_known = not self._core.state.ahead_count
+                running = [one.run for one in self._state.running.values()]
+            if is_known:
+                yield from running
+                return
         with self._core.lock:  # for the copy alone: there may be a million
             entries = list(self._state.runs.values())
         for entry in entries:

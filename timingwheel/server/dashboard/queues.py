@@ -11,7 +11,7 @@ from timingwheel.jobs.figures import BACKLOG_QUEUES_MAX, Measured
 from timingwheel.jobs.model import Queue, RunState
 from timingwheel.scheduler.questions import PAGE_LIMIT_MAX
 from timingwheel.scheduler.scheduler import Scheduler
-from timingwheel.server.dashboard.run_rows import may_be_live, moment_of
+from timingwheel.server.dashboard.run_rows import moment_of
 from timingwheel.server.dashboard.visits import (
     Answer,
     FormErrors,
@@ -98,7 +98,6 @@ def _view(visit: Visit, name: str, typed: dict[str, str], errors: FormErrors) ->
         "chosen": chosen,
         "typed": _NOTHING | ({} if chosen is None else _bounds(chosen)) | typed,
         "errors": errors,
-        "live": may_be_live(visit.scheduler),
         "here": _url(name) if name else "/queues",
     }
     return View("queues.html", values, 422 if errors else 200)

@@ -68,7 +68,10 @@ def run_filters(visit: Visit, errors: FormErrors) -> dict[str, Any]:
 
 
 def may_be_live(scheduler: Scheduler) -> bool:
-    """Return whether a list of live runs is cheap enough to be asked for each second."""
+    """Return whether a list of runs is cheap enough to be asked for each second.
+
+    One of those that run always is.
+    """
     return scheduler.storage().timers <= LIVE_TIMERS_MAX
 
 

@@ -6,7 +6,6 @@ from typing import Final, NamedTuple
 
 from timingwheel.scheduler.opening import is_of_this_process
 from timingwheel.scheduler.surveying import Worker
-from timingwheel.server.dashboard.run_rows import may_be_live
 from timingwheel.server.dashboard.visits import Page, View, Visit
 
 NAV: Final = "Workers"
@@ -43,7 +42,6 @@ def show_workers(visit: Visit) -> View:
         "rows": rows,
         "in_hand": sum(row.in_hand for row in rows),
         "is_serving": visit.scheduler.is_serving,
-        "live": may_be_live(visit.scheduler),
     }
     return View("workers.html", values)
 
