@@ -14,7 +14,9 @@ from timingwheel.jobs.model import Queue
 from timingwheel.stores.postgres.connections import Connections, Rows, Statement
 
 WHOLE = re.compile(
-    r"Seq Scan on timingwheel_(run|job|past|attempt)|(Hash|Merge) (\w+ )?Join"
+    r"Seq Scan on timingwheel_(run|job|past|attempt)"
+    r"|(Hash|Merge) (\w+ )?Join(?=(.*\n){1,8}.* on timingwheel_run)"
+    r"|Join Filter: \(.*\bjob_id\b"
 )
 LARGE = re.compile(r"timingwheel_(run|job|past|attempt)")
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from typing import Final
 
-AHEAD_MAX: Final = 256
+AHEAD_MAX: Final = 512
 """Work that may wait inside an executor, however short it is."""
 
 SHORT_NS: Final = 1_000_000

@@ -23,9 +23,13 @@ from timingwheel.stores.postgres.rows import (
 ALONE: Final = searched(ALONE_CAP)
 """The cap of runs that may be lost only once more."""
 
+# OFFSET 0: so that the key of the job is probed; see SAME_RUN in due.py.
 _CANDIDATES: Final = f"""
 SELECT {LIVE_COLUMNS}, j.body FROM timingwheel_run r
-LEFT JOIN timingwheel_job j ON j.shard = r.shard AND j.id = r.job_id
+LEFT JOIN LATERAL (
+    SELECT j.body FROM timingwheel_job j
+    WHERE j.shard = r.shard AND j.id = r.job_id OFFSET 0
+) AS j ON true
 WHERE r.state = 'ready' AND NOT r.held AND r.task = ANY(%s)
 AND (%s::text[] IS NULL OR r.queue = ANY(%s)) AND NOT r.queue = ANY(%s)
 AND (r.cap IS NULL OR NOT r.cap = ANY(%s)) AND NOT (r.alone AND %s)

@@ -23,6 +23,7 @@ from timingwheel.jobs.store import Claim
 from timingwheel.stores.history_entries import searched
 from timingwheel.stores.postgres.candidates import ALONE, Candidate, read
 from timingwheel.stores.postgres.connections import Ints, Statement, Texts
+from timingwheel.stores.postgres.due import SAME_RUN
 from timingwheel.stores.postgres.membership import Membership
 from timingwheel.stores.postgres.owner import PostgresOwner
 from timingwheel.stores.postgres.rows import (
@@ -43,7 +44,7 @@ _NEW_CAPS: Final = """
 INSERT INTO timingwheel_cap (name, version) SELECT c, 1 FROM unnest(%s::text[]) AS c
 ON CONFLICT DO NOTHING
 """
-_CLAIM: Final = """
+_CLAIM: Final = f"""
 WITH worker AS MATERIALIZED (
     SELECT inc FROM timingwheel_member
     WHERE inc = %s AND until_ns > timingwheel_elapsed() FOR SHARE
@@ -90,17 +91,16 @@ numbered AS MATERIALIZED (
 ),
 locked AS MATERIALIZED (
     SELECT u.place, u.token, u.caps, r.shard, r.job_id, r.nominal_ns, r.n
-    FROM numbered u JOIN timingwheel_run r ON r.shard = u.shard AND r.job_id = u.job_id
-    AND r.nominal_ns = u.nominal_ns AND r.n = u.n AND r.version = u.version
-    ORDER BY r.shard, r.job_id, r.nominal_ns, r.n FOR UPDATE OF r
+    FROM numbered u JOIN timingwheel_run r ON {SAME_RUN.format(of="u")}
+    AND r.version = u.version
+    ORDER BY u.shard, u.job_id, u.nominal_ns, u.n FOR UPDATE OF r
 ),
 taken AS (
     UPDATE timingwheel_run r SET state = 'running', version = r.version + 1,
         attempts = r.attempts + 1, started_ns = %s, token = u.token, worker = %s,
         inc = %s, caps = u.caps::text[], asked = 0,
         wake_ns = NULL
-    FROM locked u WHERE r.shard = u.shard AND r.job_id = u.job_id
-    AND r.nominal_ns = u.nominal_ns AND r.n = u.n
+    FROM locked u WHERE {SAME_RUN.format(of="u")}
     RETURNING u.place, u.token
 )
 SELECT ok.ok, ok.alive, taken.place, taken.token FROM ok LEFT JOIN taken ON true

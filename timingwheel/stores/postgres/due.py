@@ -8,6 +8,14 @@ from timingwheel.engine.records import Base
 
 # The planner believes that an array has ten items. Without that it expects as many rows as
 # the limit allows, and reads all that wait rather than probe for those few.
+SAME_RUN: Final = """r.shard = ANY(ARRAY[{of}.shard]) AND r.job_id = {of}.job_id
+AND r.nominal_ns = ANY(ARRAY[{of}.nominal_ns]) AND r.n = {of}.n"""
+"""Whether a run `r` is the one that a row `of` names: such a join probes, row by row.
+
+Said with = alone the planner has other ways: it reads a table that it believes small by an
+index from end to end, and compares all with all; and it keeps such a plan when the table has
+grown (257 ends at once took 100 ms of comparing). By what is said here no index is merged
+or hashed, so only keys can be probed; sequential scans are off (connections.py)."""
 KEYS: Final = """
 keys AS MATERIALIZED (
     SELECT u.* FROM (
@@ -49,15 +57,14 @@ MADE_READY: Final = f"""
 {KEYS.format(found="due")},
 locked AS MATERIALIZED (
     SELECT r.shard, r.job_id, r.nominal_ns, r.n
-    FROM keys d JOIN timingwheel_run r ON r.shard = d.shard AND r.job_id = d.job_id
-    AND r.nominal_ns = d.nominal_ns AND r.n = d.n AND r.version = d.version
-    ORDER BY r.shard, r.job_id, r.nominal_ns, r.n FOR UPDATE OF r
+    FROM keys d JOIN timingwheel_run r ON {SAME_RUN.format(of="d")}
+    AND r.version = d.version
+    ORDER BY d.shard, d.job_id, d.nominal_ns, d.n FOR UPDATE OF r
 )
 UPDATE timingwheel_run r SET state = 'ready', version = r.version + 1,
     wake_ns = CASE WHEN r.attempts = 0 THEN r.expires_ns END,
     wake_base = CASE WHEN r.plain THEN r.wake_base ELSE {int(Base.WALL)} END
-FROM locked u WHERE r.shard = u.shard AND r.job_id = u.job_id
-AND r.nominal_ns = u.nominal_ns AND r.n = u.n
+FROM locked u WHERE {SAME_RUN.format(of="u")}
 RETURNING r.job_id
 """
 """Makes ready the runs that a part named `due` has found."""

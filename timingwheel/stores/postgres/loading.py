@@ -37,13 +37,16 @@ from timingwheel.stores.postgres.view import (
 
 PRESENT: Final = "SELECT timingwheel_now(), steps_ns, calendars FROM timingwheel_meta"
 _IDS: Final = "unnest(%s::bigint[], %s::text[]) AS k(shard, id)"
+# OFFSET 0: so that keys are probed; see SAME_RUN in due.py.
 _JOBS: Final = f"""
-SELECT j.id, j.version, j.live, j.body FROM {_IDS}
-JOIN timingwheel_job j ON j.shard = k.shard AND j.id = k.id
+SELECT j.id, j.version, j.live, j.body FROM {_IDS} CROSS JOIN LATERAL (
+    SELECT * FROM timingwheel_job j WHERE j.shard = k.shard AND j.id = k.id OFFSET 0
+) AS j
 """
 _RUNS: Final = f"""
-SELECT {LIVE_COLUMNS} FROM {_IDS}
-JOIN timingwheel_run r ON r.shard = k.shard AND r.job_id = k.id
+SELECT {LIVE_COLUMNS} FROM {_IDS} CROSS JOIN LATERAL (
+    SELECT * FROM timingwheel_run r WHERE r.shard = k.shard AND r.job_id = k.id OFFSET 0
+) AS r
 """
 _AFTER: Final = f"""
 SELECT d.before_id, d.job_id FROM {_IDS}

@@ -23,6 +23,7 @@ from timingwheel.stores.history_entries import (
     searched,
 )
 from timingwheel.stores.postgres.connections import Blobs, Connections, Ints, Texts
+from timingwheel.stores.postgres.due import SAME_RUN
 from timingwheel.stores.postgres.rows import DAY_NS, shard_of, unframed
 from timingwheel.stores.records import encode
 
@@ -32,18 +33,20 @@ _MARK_NS: Final = 0x7FED_CBA9_8765_4321
 """Stands where the moment of the end will be; in MessagePack as large as that is."""
 _MARK: Final = _MARK_NS.to_bytes(8, "big")
 
+# Neither state = 'running' nor plain by itself: there are indices of these, which would be
+# read for each end, and no more is said than by the token.
 _END: Final = f"""
 WITH given AS MATERIALIZED (
-    SELECT * FROM unnest(
+    SELECT u.*, 0 AS n FROM unnest(
         %s::bigint[], %s::text[], %s::bigint[], %s::bigint[], %s::bigint[], %s::text[],
         %s::text[], %s::bytea[], %s::bigint[], %s::bigint[]
     ) AS u(shard, job_id, nominal_ns, token, inc, task, queue, body, first, second)
 ),
 ended AS (
     DELETE FROM timingwheel_run r USING given u
-    WHERE r.shard = u.shard AND r.job_id = u.job_id AND r.nominal_ns = u.nominal_ns
-    AND r.n = 0 AND r.token = u.token AND r.inc = u.inc AND r.state = 'running'
-    AND r.plain AND r.attempts = 1
+    WHERE {SAME_RUN.format(of="u")}
+    AND r.token = u.token AND r.inc = ANY(ARRAY[u.inc]) AND r.attempts = 1
+    AND r.state <> ALL('{{planned,ready,retrying}}') AND r.plain IS NOT FALSE
     RETURNING r.shard, r.job_id, r.nominal_ns, r.n, r.version, r.created_ns, r.token,
         u.task, u.queue, u.body, u.first, u.second
 ),

@@ -21,7 +21,7 @@ from timingwheel.jobs.model import Payload, Policy, Run, RunState
 from timingwheel.jobs.store import Claim
 from timingwheel.stores.plain import decode_plain
 from timingwheel.stores.postgres.connections import Connections, Ints, Texts
-from timingwheel.stores.postgres.due import DIRECT, KEYS, OWN_AND_CLOCK
+from timingwheel.stores.postgres.due import DIRECT, KEYS, OWN_AND_CLOCK, SAME_RUN
 from timingwheel.stores.postgres.guard import Lease
 from timingwheel.stores.postgres.lanes import IN_LANE, IS_WAITING, LANE
 from timingwheel.stores.postgres.membership import Membership
@@ -52,12 +52,7 @@ WITH RECURSIVE worker AS MATERIALIZED (
     WHERE inc = %s AND until_ns > timingwheel_elapsed() FOR SHARE
 ),
 {OWN_AND_CLOCK},
-{{found}},
-due AS MATERIALIZED (
-    SELECT r.shard, r.job_id, r.nominal_ns, r.n, r.version, r.rank, r.seq,
-        {DIRECT} AS direct
-    FROM found r
-),
+{{due}},
 ready AS MATERIALIZED (
     SELECT r.shard, r.job_id, r.nominal_ns, r.n, r.version, r.rank, r.seq,
         r.plain AND r.cap IS NULL AND NOT r.once AND NOT EXISTS (
@@ -79,18 +74,16 @@ chosen AS MATERIALIZED (
 {KEYS.format(found="chosen")},
 locked AS MATERIALIZED (
     SELECT r.shard, r.job_id, r.nominal_ns, r.n FROM keys c
-    JOIN timingwheel_run r ON r.shard = c.shard AND r.job_id = c.job_id
-    AND r.nominal_ns = c.nominal_ns AND r.n = c.n AND r.version = c.version
+    JOIN timingwheel_run r ON {SAME_RUN.format(of="c")} AND r.version = c.version
     WHERE EXISTS (SELECT 1 FROM worker)
-    ORDER BY r.shard, r.job_id, r.nominal_ns, r.n FOR UPDATE OF r SKIP LOCKED
+    ORDER BY c.shard, c.job_id, c.nominal_ns, c.n FOR UPDATE OF r SKIP LOCKED
 ),
 taken AS (
     UPDATE timingwheel_run r SET state = 'running', version = r.version + 1,
         attempts = 1, started_ns = timingwheel_now(),
         token = nextval('timingwheel_token'), worker = %s, inc = %s, caps = NULL,
         asked = 0, wake_ns = NULL
-    FROM locked u WHERE r.shard = u.shard AND r.job_id = u.job_id
-    AND r.nominal_ns = u.nominal_ns AND r.n = u.n
+    FROM locked u WHERE {SAME_RUN.format(of="u")}
     RETURNING r.job_id, r.nominal_ns, r.token, r.started_ns, r.created_ns, r.body,
         r.rank, r.seq
 )
@@ -99,31 +92,38 @@ SELECT EXISTS (SELECT 1 FROM worker), (SELECT count(*) FROM chosen),
     {{has_many}}, t.*
 FROM (VALUES (1)) AS one LEFT JOIN taken t ON true ORDER BY t.rank, t.seq
 """
-_EARLIEST: Final = f"""SELECT r.* FROM timingwheel_run r
+_DUE: Final = f"""SELECT r.shard, r.job_id, r.nominal_ns, r.n, r.version, r.rank, r.seq,
+    {DIRECT} AS direct
+FROM {{where}}, LATERAL (
+    SELECT r.* FROM timingwheel_run r
     WHERE r.shard = own.shard AND {{which}}
-    AND r.wake_ns <= clock.now_ns AND {IS_WAITING} ORDER BY r.wake_ns LIMIT %s"""
-_OF_SHARDS: Final = f"""SELECT r.* FROM own, clock, LATERAL (
-    {_EARLIEST.format(which="r.wake_base = clock.base")}
+    AND r.wake_ns <= clock.now_ns AND {IS_WAITING} ORDER BY r.wake_ns LIMIT %s
 ) AS r"""
+_DUE_OF_SHARDS: Final = _DUE.format(
+    where="own, clock", which="r.wake_base = clock.base"
+)
 TAKE: Final = _TAKE_OF.format(
-    found=f"found AS MATERIALIZED ({_OF_SHARDS})", has_many="false"
+    due=f"due AS MATERIALIZED ({_DUE_OF_SHARDS})", has_many="false"
 )
 """Of each shard the earliest: if all have one priority, those are the best by rank."""
+_DUE_OF_LANES: Final = _DUE.format(
+    where="""many JOIN lanes AS lane ON NOT many.are_many
+    JOIN clock ON clock.base = lane.base CROSS JOIN own""",
+    which=IN_LANE,
+)
 TAKE_BY_RANK: Final = _TAKE_OF.format(
-    found=f"""{LANE},
+    due=f"""{LANE},
 lanes AS MATERIALIZED (SELECT * FROM lane LIMIT {TAKEN_LANES_MAX + 1}),
 many AS MATERIALIZED (SELECT count(*) > {TAKEN_LANES_MAX} AS are_many FROM lanes),
-found AS MATERIALIZED (
-    SELECT r.* FROM many JOIN lanes AS lane ON NOT many.are_many
-    JOIN clock ON clock.base = lane.base CROSS JOIN own, LATERAL (
-        {_EARLIEST.format(which=IN_LANE)}
-    ) AS r UNION ALL SELECT r.* FROM many, LATERAL ({_OF_SHARDS}) AS r WHERE are_many
+due AS MATERIALIZED (
+    {_DUE_OF_LANES} UNION ALL
+    SELECT r.* FROM many, LATERAL ({_DUE_OF_SHARDS}) AS r WHERE many.are_many
 )""",
     has_many="(SELECT are_many FROM many)",
 )
 """Of each lane and shard the earliest; with many lanes, as TAKE.
 
-Values: those of TAKE, and how many of a shard a second time."""
+Values: those of TAKE; the tasks and how many of a shard a second time."""
 
 
 class Took(NamedTuple):
@@ -251,8 +251,8 @@ class Taking:
         before_ns = self._steps.bounds_ns(self._clock.monotonic_ns())[1]
         values = [
             *(inc, shards, epochs, self._members.inc, before_ns),
-            *((part, part) if by_rank else (part,)),
-            *(tasks, tasks, count, count, worker, inc),
+            *((tasks, part) * (2 if by_rank else 1)),
+            *(tasks, count, count, worker, inc),
         ]
         rows = self._connections.rows(TAKE_BY_RANK if by_rank else TAKE, values)
         is_alive, chosen, is_blocked, has_loose, has_many = rows[0][:5]

@@ -36,14 +36,11 @@ NAME_COLUMNS: Final = ("shard", "name", "job_id")
 _RUN_KEY: Final = ("shard", "job_id", "nominal_ns", "n")
 _JOB_KEY: Final = ("shard", "id")
 _CASTS: Final = {"tags": "::jsonb", "caps": "::text[]"}
-# By the index for each run, and of what was there when the statement began: the run's
-# version, which each attempt that ends has raised, says that it is all there is.
-_FOLDED: Final = """coalesce((
-    SELECT string_agg(
-        int4send(octet_length(a.body)) || a.body, ''::bytea ORDER BY a.number
-    ) FROM timingwheel_attempt a WHERE a.shard = u.shard AND a.job_id = u.job_id
-    AND a.nominal_ns = u.nominal_ns AND a.n = u.n
-), ''::bytea) || u.tries"""
+_FOLD: Final = """
+SELECT shard, job_id, nominal_ns, n,
+    string_agg(int4send(octet_length(body)) || body, ''::bytea ORDER BY number) AS tries
+FROM old_attempt GROUP BY shard, job_id, nominal_ns, n
+"""
 
 CONFLICTS: Final = (
     errors.UniqueViolation,
@@ -164,16 +161,20 @@ def _folded(rows: Sequence[Values]) -> list[tuple[str, Statement]]:
     keys = [tuple(row[place] for place in at) for row in rows]
     delete, values = _delete("timingwheel_attempt", _RUN_KEY, keys)
     chosen = ", ".join(
-        _FOLDED if name == "tries" else f"u.{name}{_CASTS.get(name, '')}"
+        "coalesce(f.tries, ''::bytea) || u.tries"
+        if name == "tries"
+        else f"u.{name}{_CASTS.get(name, '')}"
         for name in PAST_COLUMNS
     )
     source, more_values = _unnested(PAST_COLUMNS, rows)
     insert = (
         f"INSERT INTO timingwheel_past ({', '.join(PAST_COLUMNS)}) SELECT {chosen} "
-        f"FROM ok, {source} WHERE ok.ok"
+        f"FROM ok, {source} LEFT JOIN fold f ON "
+        f"{' AND '.join(f'f.{name} = u.{name}' for name in _RUN_KEY)} WHERE ok.ok"
     )
     return [
-        ("old_attempt", (delete, values)),
+        ("old_attempt", (f"{delete} RETURNING t.*", values)),
+        ("fold", (_FOLD, [])),
         ("folded", (insert, more_values)),
     ]
 
