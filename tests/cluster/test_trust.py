@@ -18,7 +18,7 @@ from timingwheel.stores.postgres.claiming import _CLAIM
 from timingwheel.stores.postgres.errors import DatabaseAwayError
 from timingwheel.stores.postgres.membership import _BEAT, _JOIN
 from timingwheel.stores.postgres.store import PostgresStore
-from timingwheel.stores.postgres.taking import _TAKE
+from timingwheel.stores.postgres.taking import TAKE
 from timingwheel.testing import ManualClock
 
 DOES: list[Callable[[Context], object]] = []
@@ -88,7 +88,7 @@ def test_what_is_claimed_while_trust_ends_is_dropped_and_found_again(
     [a] = cluster.serving("a")
     cluster.stage.put(0)
     a.store.fire(100)
-    a.line.after = lambda sql: a.clock.advance(TTL if sql in (_CLAIM, _TAKE) else 0)
+    a.line.after = lambda sql: a.clock.advance(TTL if sql in (_CLAIM, TAKE) else 0)
     assert a.claim() == []
     a.line.after = None
     a.store.tend()
@@ -107,7 +107,7 @@ def test_a_claim_whose_answer_was_lost_is_given_back_by_the_next(
     a.store.fire(100)
 
     def lose(sql: str) -> None:
-        if sql in (_CLAIM, _TAKE):
+        if sql in (_CLAIM, TAKE):
             raise DatabaseAwayError("the answer is lost")
 
     setattr(a.line, "after" if came_true else "before", lose)
