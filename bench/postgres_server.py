@@ -28,9 +28,12 @@ class PostgresServer:
     Args:
         directory: of its data; made, with a new cluster, if it is not there.
         options: settings, as "name=value".
+        keeps_data: False: it ends without writing down what it has in memory.
     """
 
-    def __init__(self, directory: Path, options: list[str]) -> None:
+    def __init__(
+        self, directory: Path, options: list[str], *, keeps_data: bool = True
+    ) -> None:
         data = directory.resolve() / "data"
         user = USER if os.geteuid() == 0 else None
         if not directory.exists():
@@ -44,7 +47,7 @@ class PostgresServer:
             directory,
             socket_name=_SOCKET_NAME,
             user=user,
-            stop_signal=signal.SIGINT,
+            stop_signal=signal.SIGINT if keeps_data else signal.SIGQUIT,
         )
         self.where = f"host={self.server.sockets} user={USER} dbname=postgres"
 

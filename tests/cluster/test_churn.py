@@ -34,7 +34,7 @@ def test_processes_of_one_name_are_several_nodes(bed: Bed, keep: Keep) -> None:
     assert len(set(incs)) == len(incs) >= len(nodes)
 
 
-@pytest.mark.parametrize("seconds", [10, pytest.param(60, marks=pytest.mark.long)])
+@pytest.mark.parametrize("seconds", [5, pytest.param(60, marks=pytest.mark.long)])
 def test_nodes_that_come_and_go_leave_each_shard_one_owner(
     bed: Bed, keep: Keep, rng: random.Random, seconds: int
 ) -> None:
