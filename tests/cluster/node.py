@@ -31,10 +31,10 @@ from timingwheel.stores.postgres.connections import Connection, Connections
 from timingwheel.stores.postgres.store import PostgresStore
 
 SLOTS = 4
-GRACE_SECONDS = 1
+GRACE_SECONDS = 10
 
-Kind = Literal["any", "fire", "claim", "finish", "beat"]
-"""In which call of the store a message is sent."""
+Kind = Literal["any", "fire", "claim", "finish", "beat", "work"]
+"""In which call of the store a message is sent; work: in none, a handler has started."""
 
 WRITE = 0
 _CHANGES_RUNS = re.compile(rb"(UPDATE|DELETE FROM|INSERT INTO) timingwheel_run\b")
@@ -345,6 +345,8 @@ def work(ctx: Any) -> None:
     """Be seen to start, and work a while."""
     sink, seconds = HERE[0]
     sink.write(ctx)
+    with TappedCursor.tap.during("work", []):
+        TappedCursor.tap.meet("before")
     if seconds:
         threading.Event().wait(seconds)  # that nobody sets
 

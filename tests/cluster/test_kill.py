@@ -6,6 +6,8 @@ again; nothing else may start twice.
 
 from __future__ import annotations
 
+import signal
+
 import pytest
 
 from tests.cluster.bed import Bed, Fault
@@ -46,16 +48,30 @@ def test_a_node_that_is_killed_loses_nothing_and_doubles_nothing(
     assert found.started_twice <= in_flight + bed.refused(*live)
 
 
-def test_without_the_guards_the_same_nodes_do_work_twice(bed: Bed, keep: Keep) -> None:
-    """The control: it shows that the harness would see it."""
-    bed.put()
-    bare = {"guarded": False}
-    nodes = bed.start(("a", bare), ("b", bare))
-    # Not to the end, which such nodes may never reach: each waits for what both believe
-    # to be the other's.
-    bed.wait_until(lambda: bed.started() >= 60, *nodes)
-    for node in nodes:
-        node.end()
+@pytest.mark.parametrize("guarded", [True, False], ids=["guarded", "bare"])
+def test_without_the_guards_alone_two_nodes_do_one_work_twice(
+    bed: Bed, keep: Keep, guarded: bool
+) -> None:
+    """The control: it shows that the harness would see it.
+
+    Each sleeps inside the handler until it is the other's turn, so they meet for certain:
+    one past its lease, the other with the same run in its hands and a lease that lasts.
+    """
+    bed.put(plain=1, named=0, recurring=0)
+    plan = {"guarded": guarded, "fault": Fault("stop", "work")}
+    [a] = bed.start(("a", plan))
+    a.hear("struck")
+    bed.wait_until(a.has_stopped)
+    bed.wait_until(lambda: not bed.lives("a"))
+    [b] = bed.start(("b", plan | {"ttl_s": 600.0}))
+    b.hear("struck")
+    bed.wait_until(b.has_stopped)
+    a.signal(signal.SIGCONT)
+    refused = a.stop().verdicts["LEASE_LOST"]
+    b.signal(signal.SIGCONT)
+    bed.finish(b)
     found = bed.account()
-    keep("control: no guards", found)
-    assert found.doubles > 0
+    keep(f"control: {'' if guarded else 'no '}guards", found)
+    assert found.started_twice == 1
+    assert (found.faults == {}) is guarded
+    assert bool(refused) is guarded

@@ -135,16 +135,20 @@ def test_without_guards_the_sleeper_does_harm(
 def test_without_guards_an_end_is_accepted_while_another_works_on_the_run(
     bed: Bed, keep: Keep
 ) -> None:
-    """The control for ends: one run, which has begun elsewhere when the sleeper wakes."""
+    """The control for ends: one run, which another has in hand when the sleeper wakes."""
     bed.put(plain=1, named=0, recurring=0)
     fault = Fault("stop", "finish", WRITE)
     [sleeper] = bed.start(("sleeper", {"fault": fault, "guarded": False}))
     sleeper.hear("struck")
     bed.wait_until(sleeper.has_stopped)
-    [other] = bed.start(("a", {"work_s": 2.5}))
-    bed.wait_until(lambda: bed.started() == 2, other)
+    bed.wait_until(lambda: not bed.lives("sleeper"))
+    held = {"fault": Fault("stop", "work"), "ttl_s": 600.0}
+    [other] = bed.start(("a", held))
+    other.hear("struck")
+    bed.wait_until(other.has_stopped)
     sleeper.signal(signal.SIGCONT)
     sleeper.stop()
+    other.signal(signal.SIGCONT)
     other.stop()
     found = bed.account()
     keep("control: SIGSTOP inside finish, no guards", found)
