@@ -45,6 +45,24 @@ def test_passwords_are_not_shown(stage: Stage) -> None:
     assert "postgresql://ann:***@h/jobs?password=***&sslmode=require" in shown
 
 
+def test_serve_takes_how_hints_come_from_wherever_settings_do(
+    stage: Stage, where: str
+) -> None:
+    serve = ("--store", where, "serve", "--port", "0")
+    wrong = stage.bare(*serve, "--hints", "loudly")
+    assert (wrong.code, 'pass "auto", "off", or a postgresql://' in wrong.err) == (
+        2,
+        True,
+    )
+    stage.environment["TIMINGWHEEL_HINTS"] = "softly"
+    assert 'pass "auto", "off"' in stage.bare(*serve).err
+    stage.environment["TIMINGWHEEL_HINTS"] = "postgresql://ann:secret@past/jobs"
+    shown = stage.bare("config", "show").out
+    assert ("secret" in shown, "ann:***@past" in shown) == (False, True)
+    directory = stage.run("serve", "--hints", "off")
+    assert (directory.code, "name one with --store" in directory.err) == (2, True)
+
+
 def test_nodes_and_shards_are_listed(stage: Stage, where: str) -> None:
     words = ("--store", where)
     stage.bare(*words, "token", "add", "ci", "--role", "read", "--create")

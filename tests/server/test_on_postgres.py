@@ -29,6 +29,7 @@ from timingwheel.server.operations import API_PATH
 from timingwheel.server.serving import HttpServer
 from timingwheel.server.starting import make_server, make_store, token_book
 from timingwheel.stores.postgres.schema import VERSION
+from timingwheel.stores.postgres.store import PostgresStore
 from timingwheel.testing import ManualClock
 from timingwheel.wire.audit import AuditEntry, AuditQuery
 from timingwheel.wire.problems import AccessError
@@ -51,6 +52,16 @@ def servers(where: str) -> Iterator[list[HttpServer]]:
 
 def api(url: str) -> httpx.Client:
     return httpx.Client(base_url=url + API_PATH, timeout=30)
+
+
+def test_a_server_hears_hints_as_it_is_told_to(where: str) -> None:
+    with pytest.raises(ArgumentError, match="hints"):
+        make_server(where, hints="loudly")
+    for hints, is_heard in (("off", False), (None, True)):
+        with make_server(where, port=0, hints=hints) as server:
+            store = server._scheduler.desk.store
+            assert isinstance(store, PostgresStore)
+            assert store._hints._is_on is is_heard
 
 
 def test_what_one_server_is_told_another_does_and_both_show(

@@ -37,7 +37,7 @@ def show(session: Session) -> None:
     rows = []
     for name, setting in session.settings.all.items():
         value = "(hidden)" if name == "token" and setting.value else setting.value
-        if name == "store" and isinstance(value, str):
+        if name in {"store", "hints"} and isinstance(value, str):
             value = without_secret(value)
         rows.append((name, value, setting.origin))
     if session.printer.as_json:

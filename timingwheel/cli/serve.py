@@ -45,6 +45,13 @@ GRACE: Final = "10s"
     metavar="N",
     help="Where to listen; 0: a free one. Default: 8765.",
 )
+@option(
+    "--hints",
+    metavar="HOW",
+    help="With --store, how servers learn at once of what others do: auto, by "
+    "LISTEN and NOTIFY; a postgresql:// URL past the pooler; off, by polling. "
+    "Default: auto.",
+)
 @option("--tokens", is_flag=True, help="Demand tokens on this machine as well.")
 @option(
     "--dispatch-only",
@@ -72,6 +79,7 @@ def serve(
     directory: str | None,
     host: str | None,
     port: int | None,
+    hints: str | None,
     tokens: bool,
     dispatch_only: bool,
     grace: str,
@@ -83,6 +91,8 @@ def serve(
     reach it only where there are tokens.
     """
     store = _store(session, directory)
+    if hints is not None and store is None:
+        raise MisuseError("--hints is about a database: name one with --store")
     try:
         from timingwheel.server.starting import (
             make_server,
@@ -107,6 +117,7 @@ def serve(
         demands_tokens=tokens,
         grace=grace,
         clock=session.clock,
+        hints=None if store is None else hints or session.settings.text("hints"),
     )
     server.open()
     if session.printer.as_json:

@@ -11,6 +11,7 @@
     utc = true                     as --utc, TIMINGWHEEL_UTC
     host = "127.0.0.1"             as serve --host, TIMINGWHEEL_HOST
     port = 8765                    as serve --port, TIMINGWHEEL_PORT
+    hints = "auto"                 as serve --hints, TIMINGWHEEL_HINTS
 
 Each setting knows where it came from, for `timingwheel config show`. Of `data`, `url` and
 `store` the one from the nearest place counts; two from one place are refused.
@@ -39,6 +40,7 @@ DEFAULTS: Final[Mapping[str, Value]] = {
     "utc": False,
     "host": "127.0.0.1",
     "port": 8765,
+    "hints": "auto",
 }
 PLACES: Final = ("data", "url", "store")
 """Settings that say where the jobs are."""

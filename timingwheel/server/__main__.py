@@ -32,6 +32,9 @@ def main(arguments: list[str]) -> int:
     parser = argparse.ArgumentParser(prog="python -m timingwheel.server")
     parser.add_argument("data", nargs="?", default="./data", help="the directory")
     parser.add_argument("--store", help="or the database: postgresql://...")
+    parser.add_argument(
+        "--hints", metavar="HOW", help="with --store: auto, off, or a URL past a pooler"
+    )
     parser.add_argument("--app", help="module:name of a Scheduler, whose tasks it runs")
     parser.add_argument("--host", default=DEFAULT_HOST)
     parser.add_argument("--port", type=int, default=DEFAULT_PORT, help="0: a free one")
@@ -68,6 +71,7 @@ def main(arguments: list[str]) -> int:
             port=asked.port,
             demands_tokens=asked.tokens,
             grace=asked.grace,
+            hints=asked.hints,
         )
         server.open()
         print("\n".join(told(server, place, tasks=tasks)), flush=True)

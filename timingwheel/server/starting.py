@@ -10,12 +10,18 @@ import os
 from timingwheel.clock import Clock, SystemClock
 from timingwheel.errors import ArgumentError
 from timingwheel.jobs.durations import Duration
-from timingwheel.scheduler.opening import checked_source, is_database, without_secret
+from timingwheel.scheduler.opening import (
+    SchedulerOptions,
+    checked_source,
+    is_database,
+    without_secret,
+)
 from timingwheel.scheduler.scheduler import GRACE_SECONDS, Scheduler
 from timingwheel.scheduler.tasks import TaskRegistry
 from timingwheel.server.operations import API_PATH
 from timingwheel.server.serving import DEFAULT_HOST, DEFAULT_PORT, HttpServer
 from timingwheel.server.tokens import DIRECTORY, TokenBook, TokenFile, TokenShelf
+from timingwheel.stores.hints_option import HintsOption
 from wal.filesystem import FileSystem
 
 
@@ -28,6 +34,7 @@ def make_server(
     demands_tokens: bool = False,
     grace: Duration = GRACE_SECONDS,
     clock: Clock | None = None,
+    hints: HintsOption | None = None,
 ) -> HttpServer:
     """Return a server of a place; nothing is opened.
 
@@ -39,13 +46,15 @@ def make_server(
         grace: likewise.
         demands_tokens: also where there are none yet; once there are, they are demanded.
         clock: where time comes from.
+        hints: of a database, see SchedulerOptions; None: as by default.
 
     Raises:
         ArgumentError: one of them cannot be meant, or other machines could reach it and
             there are no tokens.
         DatabaseAwayError: the database does not answer.
     """
-    scheduler = Scheduler(place, tasks=tasks, clock=clock)
+    options: SchedulerOptions = {} if hints is None else {"hints": hints}
+    scheduler = Scheduler(place, tasks=tasks, clock=clock, **options)
     book = token_book(place, clock=scheduler.clock)
     demands = demands_tokens or bool(book.tokens())
     if not demands:
