@@ -88,14 +88,17 @@ SELECT current_setting('server_version'), pg_is_in_recovery(),
 _SAFETY: Final = """
 SELECT current_setting('synchronous_commit'), current_setting('synchronous_standby_names')
 """
+# As pg_stat_user_tables, which would first gather all tables of the database: 2,300 ms
+# instead of 2 ms beside five thousand others.
 _TABLES: Final = """
-SELECT t.relname, t.n_live_tup, t.n_dead_tup, extract(epoch FROM
-    statement_timestamp() - greatest(t.last_vacuum, t.last_autovacuum)),
+SELECT c.relname, pg_stat_get_live_tuples(c.oid), pg_stat_get_dead_tuples(c.oid),
+    extract(epoch FROM statement_timestamp() - greatest(
+        pg_stat_get_last_vacuum_time(c.oid), pg_stat_get_last_autovacuum_time(c.oid))),
     NOT coalesce('autovacuum_enabled=false' = ANY(c.reloptions), false)
-FROM pg_stat_user_tables t JOIN pg_class c ON c.oid = t.relid
-WHERE c.relnamespace =
+FROM pg_class c WHERE c.relkind IN ('r', 'p') AND c.relname LIKE 'timingwheel%%'
+AND c.relnamespace =
     (SELECT relnamespace FROM pg_class WHERE oid = 'timingwheel_meta'::regclass)
-AND t.relname LIKE 'timingwheel%%' ORDER BY t.relname
+ORDER BY c.relname
 """
 _PARTITIONS: Final = """
 SELECT pg_get_expr(c.relpartbound, c.oid)
