@@ -9,12 +9,15 @@ from collections.abc import Callable, Iterator
 import psycopg
 import pytest
 
+from tests.cluster.nodes import Line
 from tests.postgres import Postgres
 from tests.stores.postgres_stage import PostgresStage
 from tests.stores.stage import DAY, HOUR, NO_RETRY, SECOND, every
 from timingwheel.jobs.model import JobId, Outcome, RunState
+from timingwheel.jobs.states import FINAL
 from timingwheel.jobs.store import JobQuery, RunQuery
 from timingwheel.stores.history_retention import Retention
+from timingwheel.stores.postgres.listing import RUN_NEAR
 from timingwheel.stores.postgres.past import (
     DAYS_AHEAD,
     Partitions,
@@ -103,6 +106,49 @@ def test_partitions_are_made_for_today_and_the_next_days(stage: PostgresStage) -
     stage.store.tend()
     days.append(days[-1] + 1)
     assert Partitions(stage.store._connections).days() == days
+
+
+@pytest.mark.parametrize(
+    ("due_s", "end_s", "looks"),
+    [(0, 0, 1), (0, DAY // SECOND, 1), (0, 2 * DAY // SECOND, 2), (None, 0, 2)],
+    ids=["on its day", "a day later", "two days later", "cancelled a week early"],
+)
+def test_a_run_is_looked_for_where_it_ends_nearly_always_and_then_anywhere(
+    stage: PostgresStage, due_s: int | None, end_s: int, looks: int
+) -> None:
+    job = stage.put(7 * DAY // SECOND if due_s is None else due_s)
+    run = stage.runs(job)[0]
+    if due_s is None:
+        stage.store.cancel(job)
+    else:
+        stage.fire()
+        claim = stage.start_one()
+        stage.advance(end_s)
+        stage.store._upkeep.prepare()
+        stage.end(claim)
+    sent: list[str] = []
+    stage.store._connections.__class__ = Line
+    line: Line = stage.store._connections  # type: ignore[assignment]
+    line.before = sent.append
+    found = stage.store.run(run.id)
+    assert found is not None
+    assert found.state in FINAL
+    assert len(sent) == looks
+    assert len(stage.store.attempts(run.id)) == (due_s is not None)
+    assert len(sent) == 2 * looks
+
+
+def test_the_first_look_for_a_run_visits_two_days_however_many_there_are(
+    stage: PostgresStage,
+) -> None:
+    pass_days(stage, 6)
+    key = [0, "job", stage.now_ns, 0]
+    day = day_of(stage.now_ns)
+    plan = stage.sql(f"EXPLAIN {RUN_NEAR}", [*key, *key, day, day + 1])
+    visited = {
+        table for table in tables(stage) if any(table in line for (line,) in plan)
+    }
+    assert visited == {partition_of(day), partition_of(day + 1)}
 
 
 def test_what_ends_goes_into_the_partition_of_its_day(stage: PostgresStage) -> None:

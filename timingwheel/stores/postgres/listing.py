@@ -41,7 +41,8 @@ from timingwheel.stores.history_queries import (
     run_cursor,
 )
 from timingwheel.stores.identity import require_run_id
-from timingwheel.stores.postgres.connections import Connections, Statement, Texts
+from timingwheel.stores.postgres.connections import Connections, Rows, Statement, Texts
+from timingwheel.stores.postgres.past import day_of
 from timingwheel.stores.postgres.rows import (
     SHOWN_LIVE,
     SHOWN_PAST,
@@ -53,13 +54,19 @@ from timingwheel.stores.postgres.rows import (
 
 _BOTH: Final = (
     f"SELECT {SHOWN_LIVE}{{live}} FROM timingwheel_run r WHERE {{where}} "
-    f"UNION ALL SELECT {SHOWN_PAST}{{past}} FROM timingwheel_past r WHERE {{where}}"
+    f"UNION ALL SELECT {SHOWN_PAST}{{past}} FROM timingwheel_past r WHERE {{where}}{{and_}}"
 )
 """In one statement, since a run may end meanwhile: it is found once."""
 _KEY: Final = "r.shard = %s AND r.job_id = %s AND r.nominal_ns = %s AND r.n = %s"
-_RUN: Final = _BOTH.format(where=_KEY, live="", past="")
-_ATTEMPTS: Final = _BOTH.format(
-    where=_KEY,
+# A run is kept in the partition of the day on which it ended. Nothing that is known of it
+# beforehand says which: it may be cancelled a year early, retried for a week, or kept
+# beyond its day. But nearly all end on the day they were due, or on the next; so these two
+# are looked at first, with the live ones, and all days if it is in neither.
+_NEAR: Final = " AND r.day IN (%s, %s)"
+RUN_NEAR: Final = _BOTH.format(where=_KEY, and_=_NEAR, live="", past="")
+_RUN: Final = _BOTH.format(where=_KEY, and_="", live="", past="")
+_WITH_TRIES: Final = _BOTH.replace("{where}", _KEY).format(
+    and_="{and_}",
     past=", r.tries",
     live=""", coalesce((
         SELECT string_agg(int4send(octet_length(a.body)) || a.body, ''::bytea
@@ -68,9 +75,11 @@ _ATTEMPTS: Final = _BOTH.format(
         AND a.nominal_ns = r.nominal_ns AND a.n = r.n
     ), ''::bytea)""",
 )
+_ATTEMPTS_NEAR: Final = _WITH_TRIES.format(and_=_NEAR)
+_ATTEMPTS: Final = _WITH_TRIES.format(and_="")
 _JOB: Final = "SELECT body FROM timingwheel_job WHERE shard = %s AND id = %s"
 _PLAIN: Final = _BOTH.format(
-    where="r.shard = %s AND r.job_id = %s AND r.plain", live="", past=""
+    where="r.shard = %s AND r.job_id = %s AND r.plain", and_="", live="", past=""
 )
 _NAMED: Final = """
 SELECT j.body FROM timingwheel_name t, timingwheel_job j
@@ -138,13 +147,16 @@ class Listing:
         return decode_job(rows[0][0]) if rows else None
 
     def run(self, run_id: RunId) -> Run | None:
-        """Return a run that is kept."""
-        rows = self._connections.rows(_RUN, self._run_key(run_id) * 2)
+        """Return a run that is kept.
+
+        Cost: a statement on two partitions; one on all if it ended on no day near.
+        """
+        rows = self._near_or_anywhere(run_id, RUN_NEAR, _RUN)
         return _run(rows[0]) if rows else None
 
     def attempts(self, run_id: RunId) -> list[Attempt]:
-        """Return the attempts of a run, the one that goes on last."""
-        rows = self._connections.rows(_ATTEMPTS, self._run_key(run_id) * 2)
+        """Return the attempts of a run, the one that goes on last. Cost: as `run`."""
+        rows = self._near_or_anywhere(run_id, _ATTEMPTS_NEAR, _ATTEMPTS)
         if not rows:
             return []
         *row, is_live, tries = rows[0]
@@ -260,9 +272,17 @@ class Listing:
         clean = searched(text)
         return [shard_of(clean, self._shards), clean]
 
-    def _run_key(self, run_id: RunId) -> list[object]:
+    def _near_or_anywhere(self, run_id: RunId, near: str, anywhere: str) -> Rows:
+        """Return the row of a run, live or past, if there is one.
+
+        What moves between the two statements is found by the second, which asks for live
+        ones, too.
+        """
         job_id, nominal_ns, n = require_run_id(run_id)
-        return [*self._key(job_id), nominal_ns, n]
+        key = [*self._key(job_id), nominal_ns, n]
+        day = day_of(nominal_ns)
+        rows = self._connections.rows(near, [*key, *key, day, day + 1])
+        return rows or self._connections.rows(anywhere, key * 2)
 
 
 class _Wanted:
