@@ -22,6 +22,7 @@ from tests.stores.stage import (
     TASK,
     WORKER,
     after,
+    at,
     cron,
     draft,
     end_of,
@@ -785,6 +786,22 @@ def test_a_look_sees_what_is_ready_asked_lost_or_woken(
     assert not is_quiet()  # woken
     stage.fire()
     assert is_quiet()
+
+
+@pytest.mark.parametrize(
+    ("in_s", "wakes"), [(0, True), (2.9, True), (3.1, False), (3_600, False)]
+)
+@pytest.mark.parametrize("is_at", [False, True], ids=["delay", "at"])
+def test_a_plain_job_wakes_its_node_only_if_that_would_not_look_in_time(
+    stage: PostgresStage, in_s: float, is_at: bool, wakes: bool
+) -> None:
+    """It is the database's clock that says how soon, whatever this process's says."""
+    due_ns = stage.now_ns + round(in_s * SECOND)
+    stage.clock.step(-HOUR)
+    owner = stage.store._owner
+    owner.news = False
+    stage.store.put([draft(at(due_ns) if is_at else in_s)])
+    assert owner.news is wakes
 
 
 def test_what_a_slow_transaction_puts_below_what_has_fired_is_fired(

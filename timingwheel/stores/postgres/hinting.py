@@ -11,8 +11,7 @@ from timingwheel.clock import Clock
 from timingwheel.engine.records import Base
 from timingwheel.engine.timeline import Now
 from timingwheel.errors import TimingWheelError
-from timingwheel.jobs.model import Draft, RunState
-from timingwheel.jobs.triggers import At, Delay
+from timingwheel.jobs.model import RunState
 from timingwheel.stores.postgres.changes import RowChanges
 from timingwheel.stores.postgres.expecting import Expecting
 from timingwheel.stores.postgres.hints import Heard, Hints
@@ -41,7 +40,7 @@ class Hinting:
         owner: this process's part of the store; from now on it tells what it does.
         members: which shards it fires, and who works here.
         expecting: runs that somebody here waits for.
-        clock: for moments that a caller names; a hint more or less harms nothing.
+        clock: tells how long hints are wanted.
         at: the uuid of the store, and what a listener connects to; None: there are no
             hints.
     """
@@ -60,21 +59,15 @@ class Hinting:
         self._owner = owner
         self._members = members
         self._expecting = expecting
-        self._clock = clock
         self._lock = threading.Lock()
         self._left = 0
 
     # -- what has been done here --------------------------------------------------------
 
-    def put_plain(self, shard: int, draft: Draft) -> None:
-        """One plain job was put."""
-        when = draft.trigger.when
-        if isinstance(when, Delay):
-            in_ns = when.delay_ns
-        else:
-            assert isinstance(when, At)
-            in_ns = when.at_ns - self._clock.wall_ns()
+    def put_plain(self, shard: int, in_ns: int) -> None:
+        """One plain job was put, due in so many ns; what is due later is found in time."""
         if in_ns <= SOON_NS:
+            self._owner.wake()
             self._soon({shard})
 
     def wrote(self, changes: RowChanges, now: Now) -> None:

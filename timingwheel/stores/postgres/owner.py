@@ -85,7 +85,8 @@ class PostgresOwner:
         plain_ends: of attempts that it was given.
         inc: of this node; 0: it fires nothing.
         written: called with what a step has written, and when it was decided.
-        put: called with a plain job that was put, and its shard.
+        put: called with the shard of a plain job that was put, and in how many ns it is
+            due; what is due soon it tells `wake`.
 
     Args:
         connections: see above.
@@ -117,7 +118,7 @@ class PostgresOwner:
         self.starting = threading.RLock()
         self.inc = 0
         self.written: Callable[[RowChanges, Now], None] = _ignored
-        self.put: Callable[[int, Draft], None] = _ignored
+        self.put: Callable[[int, int], None] = _ignored
         self._requests: list[Request] = []
         self._told: set[Request] = set()
         self._numbers = Numbers(connections)
@@ -134,11 +135,11 @@ class PostgresOwner:
         database = self.connections if on is None else on
         seq = self._numbers.take()
         job_id = self.tag.unkeyed(seq)
-        if not put_plain(database, draft, job_id, seq=seq, shards=self.shards):
+        in_ns = put_plain(database, draft, job_id, seq=seq, shards=self.shards)
+        if in_ns is None:
             return None
         if on is None:
-            self.wake()
-            self.put(self.shard(job_id), draft)
+            self.put(self.shard(job_id), in_ns)
         return JobRef(job_id, created=True)
 
     # -- steps --------------------------------------------------------------------------

@@ -34,6 +34,7 @@ FROM (
     SELECT %s::bigint AS time_ns, timingwheel_now() AS wall_ns, steps_ns
     FROM timingwheel_meta OFFSET 0
 ) AS t
+RETURNING nominal_ns - created_ns
 """
 _AFTER_DELAY: Final = _PUT.format(
     nominal="t.wall_ns + t.time_ns",
@@ -51,7 +52,7 @@ _AT: Final = _PUT.format(
 
 def put_plain(
     connections: Database, draft: Draft, job_id: JobId, *, seq: int, shards: int
-) -> bool:
+) -> int | None:
     """Put a job that `is_plain`.
 
     Args:
@@ -62,7 +63,8 @@ def put_plain(
         shards: of the store.
 
     Returns:
-        False: it would be due beyond the end of time; nothing was written.
+        In how many ns it is due, by the database's clock; None: beyond the end of
+        time, and nothing was written.
 
     Cost: one statement.
     """
@@ -96,7 +98,7 @@ def put_plain(
         time_ns,
     )
     try:
-        connections.rows(sql, values)
+        [(in_ns,)] = connections.rows(sql, values)
     except errors.NumericValueOutOfRange:
-        return False
-    return True
+        return None
+    return int(in_ns)
