@@ -47,7 +47,9 @@ with its names in braces, `{PAGE_ROUTE}` for pages, `{NO_ROUTE}` for what was re
 path. The dead letter is counted up to {DEAD_COUNTED_MAX:,}.
 
 **What a number is of.** Lags, durations and attempts are of this server with its remote
-workers; runs, jobs, timers and the log are of its store. Without a store that can tell (it
+workers; runs, jobs, timers and the log are of its store. Where several servers share a database
+all tell the same gauges of it, and each counts the runs, skips and leases that it has written down
+itself; there are no wheels there, and no log. Without a store that can tell (it
 failed, or the scheduler was stopped) only the former and `timingwheel_serving 0` are there.
 
 Beside these: `process_*`, what the process uses. [A dashboard for

@@ -8,11 +8,13 @@ from pathlib import Path
 import pytest
 
 from tests.stores.embedded_stage import EmbeddedStage
-from tests.stores.stage import SECOND
+from tests.stores.postgres_stage import PostgresStage
+from tests.stores.stage import SECOND, Stage
 from timingwheel.errors import EngineClosedError
 from timingwheel.jobs.figures import (
     BACKLOG_QUEUES_MAX,
     OTHER_QUEUES,
+    HistogramSnapshot,
     Measured,
     StoreFigures,
 )
@@ -29,82 +31,100 @@ def stage() -> Iterator[EmbeddedStage]:
     made.end_all()
 
 
-def figures(stage: EmbeddedStage) -> StoreFigures:
+@pytest.fixture(params=["embedded", "postgres"])
+def any_stage(request: pytest.FixtureRequest) -> Iterator[Stage]:
+    """A store in a directory, or in a database."""
+    made = (
+        EmbeddedStage()
+        if request.param == "embedded"
+        else PostgresStage(request.getfixturevalue("postgres"))
+    )
+    yield made
+    made.end_all()
+
+
+def figures(stage: Stage) -> StoreFigures:
     assert isinstance(stage.store, Measured)
     return stage.store.figures()
 
 
-def test_jobs_and_timers_are_counted_plain_ones_too(stage: EmbeddedStage) -> None:
-    stage.put(60)
-    named = stage.put(60, name="named")
-    stage.pause(named)
+def tick_lag(stage: EmbeddedStage) -> HistogramSnapshot:
+    found = figures(stage).tick_lag
+    assert found is not None
+    return found
 
-    found = figures(stage)
+
+def test_jobs_and_timers_are_counted_plain_ones_too(any_stage: Stage) -> None:
+    any_stage.put(60)
+    named = any_stage.put(60, name="named")
+    any_stage.pause(named)
+
+    found = figures(any_stage)
 
     assert {state: n for state, n in found.jobs.items() if n} == {
         "active": 1,
         "paused": 1,
     }
-    assert found.timers == 2
+    assert found.timers == any_stage.store.storage().timers > 0
 
 
-def test_runs_are_counted_by_how_they_ended(stage: EmbeddedStage) -> None:
+def test_runs_are_counted_by_how_they_ended(any_stage: Stage) -> None:
     for name in (None, "a", "b"):
-        stage.put(1, name=name)
-    stage.advance(1)
-    claims = stage.start_due()
+        any_stage.put(1, name=name)
+    any_stage.advance(1)
+    claims = any_stage.start_due()
 
-    assert figures(stage).running == 3
+    assert figures(any_stage).running == 3
     for claim, outcome in zip(
         claims, (Outcome.OK, Outcome.OK, Outcome.ERROR), strict=True
     ):
-        assert stage.end(claim, outcome, gives_up=True) is Verdict.ACCEPTED
+        assert any_stage.end(claim, outcome, gives_up=True) is Verdict.ACCEPTED
 
-    found = figures(stage)
+    found = figures(any_stage)
     assert found.runs == {"succeeded": 2, "failed": 1}
     assert found.running == 0
-    stage.store.attempts(claims[-1].run.id)  # so that the history has all of it
-    assert figures(stage).dead == 1
+    any_stage.store.attempts(claims[-1].run.id)  # so that the history has all of it
+    assert figures(any_stage).dead == 1
 
 
-def test_what_did_not_run_is_counted_by_its_reason(stage: EmbeddedStage) -> None:
-    stage.put(
+def test_what_did_not_run_is_counted_by_its_reason(any_stage: Stage) -> None:
+    any_stage.put(
         EveryPeriod(10 * SECOND),
         policy=Policy(overlap=OverlapPolicy(rule=Overlap.SKIP)),
     )
-    stage.advance(10)
-    stage.start_one()
+    any_stage.advance(10)
+    any_stage.start_one()
     for _ in range(3):
-        stage.advance(10)
-        stage.fire()
+        any_stage.advance(10)
+        any_stage.fire()
 
-    assert figures(stage).skips == {"overlap": 3}
+    assert figures(any_stage).skips == {"overlap": 3}
 
 
 def test_a_worker_without_a_sign_of_life_is_counted_with_what_it_had(
-    stage: EmbeddedStage,
+    any_stage: Stage,
 ) -> None:
-    stage.put(1)
-    stage.put(1, name="a")
-    stage.store.join("far", ttl_ns=10 * SECOND)
-    assert figures(stage).workers == 2
-    stage.advance(1)
-    stage.start_due(worker="far")
-    stage.advance(11)
-    stage.fire()
+    any_stage.put(1)
+    any_stage.put(1, name="a")
+    any_stage.store.join("far", ttl_ns=10 * SECOND)
+    assert figures(any_stage).workers == 2
+    any_stage.advance(1)
+    any_stage.start_due(worker="far")
+    any_stage.advance(11)
+    any_stage.fire()
 
-    found = figures(stage)
+    found = figures(any_stage)
 
     assert (found.leases_expired, found.workers) == (2, 1)
 
 
-def test_what_is_ready_is_counted_by_queue(stage: EmbeddedStage) -> None:
+def test_what_is_ready_is_counted_by_queue(any_stage: Stage) -> None:
     for queue in ("a", "a", "b"):
-        stage.put(1, queue=queue)
-    stage.advance(1)
-    stage.fire()
+        any_stage.put(1, queue=queue)
+    any_stage.advance(1)
+    any_stage.fire()
 
-    assert figures(stage).backlog == {"a": 2, "b": 1}
+    assert figures(any_stage).backlog == {"a": 2, "b": 1}
 
 
 def test_queues_beyond_the_bound_are_one_sum() -> None:
@@ -117,28 +137,28 @@ def test_queues_beyond_the_bound_are_one_sum() -> None:
 
 
 def test_counters_begin_anew_with_each_opening_and_states_do_not(
-    stage: EmbeddedStage,
+    any_stage: Stage,
 ) -> None:
-    stage.put(1)
-    stage.put(3600, name="later")
-    stage.advance(1)
-    stage.step()
-    assert figures(stage).runs == {"succeeded": 1}
+    any_stage.put(1)
+    any_stage.put(3600, name="later")
+    any_stage.advance(1)
+    any_stage.step()
+    assert figures(any_stage).runs == {"succeeded": 1}
 
-    stage.restart(crash=True)
+    any_stage.restart(crash=True)
 
-    found = figures(stage)
+    found = figures(any_stage)
     assert found.runs == {"succeeded": 0}
     assert found.jobs["active"] == 1
 
 
 def test_a_late_look_at_the_wheels_is_noted(stage: EmbeddedStage) -> None:
-    before = figures(stage).tick_lag
+    before = tick_lag(stage)
     stage.put(1)
     stage.advance(3)
     stage.fire()
 
-    lag = figures(stage).tick_lag
+    lag = tick_lag(stage)
 
     assert lag.count == before.count + 1
     assert 1.9 * SECOND < lag.sum_ns - before.sum_ns < 2.1 * SECOND
@@ -149,7 +169,7 @@ def test_time_in_which_nobody_could_look_is_no_late_tick(stage: EmbeddedStage) -
 
     stage.restart(down=3600)
 
-    assert figures(stage).tick_lag.max_ns < SECOND
+    assert tick_lag(stage).max_ns < SECOND
 
 
 def test_the_log_tells_its_syncs_its_bytes_and_the_age_of_its_snapshot(

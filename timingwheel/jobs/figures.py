@@ -1,7 +1,7 @@
 """What a store can say of itself in numbers, for metrics. Pure values.
 
-Counters begin with 0 when the store is opened and only rise; everything else is as of the
-moment of the question. Nothing here grows with the number of jobs or of runs.
+Counters begin with 0 when this process opens the store and only rise; everything else is
+as of the moment of the question. Nothing here grows with the number of jobs or of runs.
 """
 
 from __future__ import annotations
@@ -75,8 +75,9 @@ class StoreFigures(msgspec.Struct, frozen=True, kw_only=True):
         runs: runs that reached a final state, by that state.
         skips: occurrences that did not run, by reason.
         leases_expired: attempts lost because their worker gave no sign of life.
-        timers: that wait in the wheels.
-        tick_lag: how late the node looked at the wheels, each time something was due.
+        timers: that wait, in the wheels or in the tables.
+        tick_lag: how late the node looked at the wheels, each time something was due;
+            None: there are none.
         jobs: that are live, by state.
         backlog: runs that are ready and wait for a worker, by queue.
         running: attempts that hold a lease.
@@ -89,7 +90,7 @@ class StoreFigures(msgspec.Struct, frozen=True, kw_only=True):
     skips: dict[str, int]
     leases_expired: int
     timers: int
-    tick_lag: HistogramSnapshot
+    tick_lag: HistogramSnapshot | None
     jobs: dict[str, int]
     backlog: dict[str, int]
     running: int

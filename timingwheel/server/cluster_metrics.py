@@ -7,7 +7,7 @@ from typing import Final
 
 from timingwheel.errors import TimingWheelError
 from timingwheel.jobs.cluster import ClusterFacts, DatabaseFacts
-from timingwheel.jobs.figures import BACKLOG_QUEUES_MAX, OTHER_QUEUES
+from timingwheel.jobs.figures import BACKLOG_QUEUES_MAX
 from timingwheel.scheduler.scheduler import Scheduler
 from timingwheel.server.metric import NS, Metric, Reading
 
@@ -77,7 +77,6 @@ def cluster_readings(scheduler: Scheduler) -> Iterator[Reading]:
 
 def _of_cluster(facts: ClusterFacts) -> Iterator[Reading]:
     alive = [one for one in facts.members if one.is_alive]
-    yield "running", (), sum(one.running for one in facts.members)
     yield "cluster_nodes", (), len(facts.nodes)
     yield "cluster_workers", (), len(alive) - len(facts.nodes)
     yield "cluster_shards_unowned", (), facts.unowned
@@ -87,10 +86,6 @@ def _of_cluster(facts: ClusterFacts) -> Iterator[Reading]:
     yield "cluster_orphans", (), facts.database.orphans
     for one in facts.queues[:BACKLOG_QUEUES_MAX]:
         yield "queue_lag_seconds", (one.queue,), one.lag_ns / NS
-        yield "backlog", (one.queue,), one.ready
-    rest = facts.queues[BACKLOG_QUEUES_MAX:]
-    if rest:
-        yield "backlog", (OTHER_QUEUES,), sum(one.ready for one in rest)
     yield "database_schema", (), facts.schema
     yield from _of_database(facts.database)
 

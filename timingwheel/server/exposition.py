@@ -105,8 +105,18 @@ METRICS: Final = (
         "counter",
         "Attempts lost because their worker gave no sign of life.",
     ),
-    Metric("jobs", "gauge", "Jobs that are live, by state.", ("state",)),
-    Metric("timers", "gauge", "Timers that wait in the wheels."),
+    Metric(
+        "jobs",
+        "gauge",
+        "Jobs that are live, by state; in a database of the newest hundred thousand, "
+        "and as many plain ones.",
+        ("state",),
+    ),
+    Metric(
+        "timers",
+        "gauge",
+        "Timers that wait; in a database counted up to twice a hundred thousand.",
+    ),
     Metric(
         "backlog",
         "gauge",
@@ -260,7 +270,8 @@ def _of_store(figures: StoreFigures) -> Iterator[Reading]:
     yield "running", (), figures.running
     yield "workers", (), figures.workers
     yield "dead", (), figures.dead
-    yield "wheel_tick_lag_seconds", (), figures.tick_lag
+    if figures.tick_lag is not None:
+        yield "wheel_tick_lag_seconds", (), figures.tick_lag
 
 
 def _of_log(log: LogFigures) -> Iterator[Reading]:

@@ -12,6 +12,7 @@ from timingwheel.jobs.model import (
     Job,
     JobId,
     JobState,
+    Outcome,
     Run,
     RunState,
     SkipRange,
@@ -65,6 +66,7 @@ class RowChanges:
         touched: jobs of which only the version grows: others come after them now, or
             they have another run.
         ended: runs that have come to rest.
+        lost: how many attempts have ended because their worker is gone.
         released: tokens whose attempts are over.
         asks: requests that other processes must hear of.
 
@@ -103,6 +105,7 @@ class RowChanges:
         self.old_names: list[Values] = []
         self.touched: list[Values] = []
         self.ended: list[Run] = []
+        self.lost = 0
         self.released: set[int] = set()
         self.asks = asks
         self._asked = {ask.token: 2 if ask.kill else 1 for ask in asks}
@@ -148,6 +151,7 @@ class RowChanges:
                 self.ended.append(ended.run)
             case Changed.ATTEMPT_ENDED:
                 attempt = cast("Attempt", value)
+                self.lost += attempt.outcome is Outcome.LOST
                 job_id, nominal_ns, n = require_run_id(attempt.run_id)
                 self._attempts.setdefault((job_id, (nominal_ns, n)), []).append(attempt)
             case Changed.SKIPS:

@@ -108,6 +108,7 @@ class Ends:
             ended = self._owner.plain_ends.end(ends)
         except CONFLICTS:
             return {}
+        self._owner.tally.ended(ended.values())
         self._owner.tell(list(ended.values()))
         return ended
 

@@ -21,6 +21,7 @@ from timingwheel.stores.postgres.changes import RowChanges
 from timingwheel.stores.postgres.connections import Connections, Database
 from timingwheel.stores.postgres.guard import Guard, Lease, Stale
 from timingwheel.stores.postgres.loading import Loading
+from timingwheel.stores.postgres.measuring import Tally
 from timingwheel.stores.postgres.plain_end import PlainEnds
 from timingwheel.stores.postgres.plain_put import put_plain
 from timingwheel.stores.postgres.rows import shard_of
@@ -83,6 +84,7 @@ class PostgresOwner:
         claimed: by token, whether the handler of an attempt that this process was given
             has started; `starting` guards it.
         plain_ends: of attempts that it was given.
+        tally: counts what it has written.
         inc: of this node; 0: it fires nothing.
         written: called with what a step has written, and when it was decided.
         put: called with the shard of a plain job that was put, and in how many ns it is
@@ -115,6 +117,7 @@ class PostgresOwner:
         self.listeners: list[Callable[[Sequence[Run]], None]] = []
         self.claimed: dict[int, bool] = {}
         self.plain_ends = PlainEnds(connections, shards)
+        self.tally = Tally()
         self.starting = threading.RLock()
         self.inc = 0
         self.written: Callable[[RowChanges, Now], None] = _ignored
@@ -275,6 +278,7 @@ class PostgresOwner:
         for token in changes.released:
             self.claimed.pop(token, None)
         self._take_requests(asked)
+        self.tally.wrote(changes)
         self.tell(changes.ended)
         self.wake()
 

@@ -27,6 +27,7 @@ from timingwheel.clock import WAIT_MAX_NS, Clock, SystemClock
 from timingwheel.jobs.calendars import NamedCalendar
 from timingwheel.jobs.cluster import ClusterFacts
 from timingwheel.jobs.errors import UnknownRunError, UnknownWorkerError
+from timingwheel.jobs.figures import StoreFigures
 from timingwheel.jobs.model import (
     Attempt,
     Draft,
@@ -288,6 +289,10 @@ class PostgresStore:
     def cluster(self) -> ClusterFacts:
         """Return who lives, who fires what, and how the database does."""
         return standing(self._connections, self._clock)
+
+    def figures(self) -> StoreFigures:
+        """Return the store in numbers; see measuring.py."""
+        return self._owner.tally.measure(self._connections)
 
     def commit(self, ticket: Ticket) -> None:
         """Return: it is durable."""
