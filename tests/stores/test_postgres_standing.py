@@ -37,6 +37,18 @@ def test_nodes_workers_and_shards_are_told(stage: PostgresStage) -> None:
     assert sum(one.epoch for one in facts.shards) == SHARDS
 
 
+def test_a_worker_is_told_with_all_its_slots_also_when_most_are_taken(
+    stage: PostgresStage,
+) -> None:
+    worker = next(one for one in stage.store.cluster().members if not one.is_node)
+    for free in (5, 2):
+        stage.claim(free)
+        stage.store.tend()
+    stage.store.tend()
+    [again] = [one for one in stage.store.cluster().members if one.inc == worker.inc]
+    assert (worker.places, again.places) == (0, 5)
+
+
 def test_a_node_that_died_owns_nothing_any_more(stage: PostgresStage) -> None:
     stage.let_die(stage.store)
     facts = stage.store.cluster()

@@ -52,7 +52,7 @@ def list_nodes(session: Session, *, with_workers: bool) -> None:
         )
         return
     printer.table(
-        ("name", "kind", "inc", "shards", "running", "free", "lease left", "reads"),
+        ("name", "kind", "inc", "shards", "running", "slots", "lease left", "reads"),
         [_row(one) for one in found],
         empty="no node lives: nothing becomes due until one does",
     )

@@ -25,7 +25,8 @@ class MemberFacts(msgspec.Struct, frozen=True, kw_only=True):
         left_ns: until its lease is past; 0 or less: it is.
         shards: that it fires.
         running: attempts that it has in hand.
-        places: for how many more a worker has room, as it last said.
+        places: how many runs a worker takes when it has none: its slots, and what it
+            claims ahead of them.
         is_far: a worker that asks by way of servers.
         protocol_min: the oldest form of rows that it can read.
         protocol_max: the newest.

@@ -242,7 +242,11 @@ class Window:
         Cost: a statement if that has changed.
         """
         with self._lock:
-            known = {**self._places, **self._asked_of_late}
+            # The most that each has asked for: what it takes when it has nothing.
+            known = {
+                inc: max(self._places.get(inc, 0), self._asked_of_late.get(inc, 0))
+                for inc in self._places.keys() | self._asked_of_late.keys()
+            }
             new = {inc: known[inc] for inc in incs if inc in known}
             former, self._places = self._places, new
             self._asked_of_late = {}
