@@ -110,3 +110,30 @@ def test_a_request_to_end_finds_its_worker_at_another_server(cluster: Cluster) -
         assert cluster.stage.store.cancel(job, running="kill") is CancelResult.REQUESTED
         [request] = second.beat(worker, [claim.token])
         assert (request.token, request.kill) == (claim.token, True)
+
+
+def test_a_worker_that_left_by_one_server_is_known_to_none(cluster: Cluster) -> None:
+    """One that died is told of as lost; it may come back."""
+    a, b = cluster.serving("a", "b")
+    with hub(a) as first, hub(b) as second:
+        workers = [first.join(name, FAR_TTL * SECOND) for name in ("left", "lost")]
+        for worker in workers:
+            assert second.beat(worker, []) == []
+        second.leave(workers[0])
+        assert [one.id for one in first.workers()] == [workers[1]]
+        cluster.beat(FAR_TTL, a, b)
+        assert [one.id for one in first.workers()] == [workers[1]]
+
+
+def test_a_node_hints_at_ready_runs_once_its_remote_worker_has_left(
+    cluster: Cluster,
+) -> None:
+    """By another server, of which a beat tells."""
+    a, b = cluster.serving("a", "b")
+    with hub(a) as first, hub(b) as second:
+        worker = first.join("far", FAR_TTL * SECOND)
+        assert second.beat(worker, []) == []
+        own = set(a.store._members.incs())
+        second.leave(worker)
+        a.store.tend()
+        assert len(own - set(a.store._members.incs())) == 1

@@ -21,7 +21,7 @@ nothing.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from enum import StrEnum
 from typing import Literal, NamedTuple, NewType, Protocol, runtime_checkable
 
@@ -524,6 +524,12 @@ class Clustered(Protocol):
 
     def take_on(self, worker: str) -> TakenOn | None:
         """Return what a remote worker has that joined here or elsewhere; None: it died."""
+
+    def departed(self, workers: Collection[str]) -> set[str]:
+        """Return those of some remote workers that have left, by way of any process.
+
+        One that died without a word may still be told of as lost, for a while.
+        """
 
     def add_loss_listener(self, listener: Callable[[Sequence[int]], None]) -> None:
         """Call with the tokens of attempts that this process may go on with no more.

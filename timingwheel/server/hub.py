@@ -241,8 +241,15 @@ class WorkerHub:
     def workers(self) -> list[Joined]:
         """Return who has joined and not left, the longest first.
 
-        One that was lost is known until it is heard of again.
+        One that was lost is known until it is heard of again. It may ask the store, by
+        way of which a worker may have left another server.
         """
+        store = self._scheduler.desk.store
+        if isinstance(store, Clustered) and self._joined:
+            with self._lock:
+                known = list(self._joined)
+            for worker in store.departed(known):
+                self._forget(worker)
         with self._lock:
             return [
                 one._replace(in_hand=len(self._given.get(one.id, ())))

@@ -81,6 +81,7 @@ _FIND: Final = """
 SELECT inc FROM timingwheel_member
 WHERE name = %s AND is_far AND until_ns > timingwheel_elapsed()
 """
+_FAR: Final = "SELECT inc FROM timingwheel_member WHERE is_far AND inc = ANY(%s)"
 _TAKE_ON: Final = """
 SELECT m.ttl_ns, r.job_id, r.nominal_ns, r.n, r.token, r.asked
 FROM timingwheel_member m
@@ -205,6 +206,29 @@ class Membership:
         with self._lock:
             self._own.pop(worker, None)
             self._remote.pop(worker, None)
+
+    def forget_departed(self) -> None:
+        """Forget the remote workers that have left by way of another server.
+
+        Cost: a statement if there are remote ones.
+        """
+        with self._lock:
+            known = dict(self._remote)
+        if not known:
+            return
+        rows = self._connections.rows(_FAR, [Ints(known.values())])
+        there = {inc for (inc,) in rows}
+        with self._lock:
+            for worker, inc in known.items():
+                # Unless it has joined again meanwhile.
+                if inc not in there and self._remote.get(worker) == inc:
+                    del self._remote[worker]
+
+    def departed(self, workers: Collection[str]) -> set[str]:
+        """Return those of some remote workers that have left; see Clustered."""
+        self.forget_departed()
+        with self._lock:
+            return set(workers) - self._remote.keys()
 
     def beat(self, worker: str) -> bool:
         """Renew the lease of a worker; False: it is past."""

@@ -124,6 +124,7 @@ class Serving:
         if was_suspect and not self._steps.is_suspect:
             self._owner.wake()  # a fire did nothing, since it did not believe the clock
         self._owner.inc = self._members.inc
+        self._members.forget_departed()
         taken = self._members.balance()
         if taken:
             now = self._owner.loading.now()

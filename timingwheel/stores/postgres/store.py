@@ -17,7 +17,7 @@ import logging
 import random
 import threading
 import uuid
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from functools import partial
 from typing import Final, Self
 
@@ -640,6 +640,10 @@ class PostgresStore:
     def take_on(self, worker: str) -> TakenOn | None:
         """Return what a remote worker has that joined here or elsewhere; see Clustered."""
         return self._members.take_on(worker)
+
+    def departed(self, workers: Collection[str]) -> set[str]:
+        """Return those of some remote workers that have left; see Clustered."""
+        return self._members.departed(workers)
 
     def add_loss_listener(self, listener: LossListener) -> None:
         """Call with the attempts of this process that it loses; see Clustered."""
