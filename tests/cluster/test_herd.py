@@ -268,7 +268,7 @@ def arrive(ctx: Any) -> None:
 
 
 def test_a_node_works_through_a_herd_in_order_while_others_put(url: str) -> None:
-    count, later = 20_000, 20
+    count, later = 10_000, 20
     app = Scheduler(url, executor="inline")
     work = app.task(arrive)
     started.clear()
@@ -298,7 +298,7 @@ def test_a_node_works_through_a_herd_in_order_while_others_put(url: str) -> None
 @pytest.mark.parametrize(
     "count",
     [
-        pytest.param(1_000, id="a-thousand"),
+        pytest.param(400, id="four-hundred"),
         pytest.param(100_000, id="a-hundred-thousand", marks=pytest.mark.long),
     ],
 )
