@@ -25,7 +25,7 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
@@ -414,7 +414,7 @@ def main() -> int:
     if asked.json is not None:
         found = {
             "about": facts | {"seed": asked.seed},
-            "tallies": [asdict(one) for one in tallies],
+            "tallies": [vars(one) for one in tallies],
         }
         asked.json.write_text(json.dumps(found, indent=1), encoding="utf-8")
     ours = [one for one in tallies if one.store == SUBJECTS[0].name]

@@ -21,7 +21,7 @@ import errno
 import fcntl
 import os
 from collections.abc import Iterator
-from typing import Final, NewType
+from typing import Final, NamedTuple, NewType
 
 Handle = NewType("Handle", int)
 
@@ -29,6 +29,18 @@ SECTOR_BYTES: Final = 512
 NO_ROOM: Final = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
 """Errors of a disk that takes no more for now: full, a quota, a limit on file sizes."""
 _MODE: Final = 0o644
+
+
+class Free(NamedTuple):
+    """Room on a file system.
+
+    Attributes:
+        size_bytes: that can still be written.
+        files: that can still be made; None where nobody counts them.
+    """
+
+    size_bytes: int
+    files: int | None
 
 
 class FileSystem:
@@ -162,6 +174,28 @@ class FileSystem:
         return Handle(handle)
 
     # -- the rest ---------------------------------------------------------------------
+
+    def free(self) -> Free:
+        """Return what this user may still take where the directory lies."""
+        found = os.statvfs(self.path)
+        # A file system that counts no files, such as btrfs, has 0 of 0.
+        files = found.f_favail if found.f_files else None
+        return Free(found.f_bavail * found.f_frsize, files)
+
+    def kind(self) -> str:
+        """Return the kind of file system, such as "ext4"; "" if that is not known."""
+        place = os.path.realpath(self.path)
+        kind, longest = "", 0
+        try:
+            with open("/proc/self/mounts", encoding="utf-8") as mounts:
+                for line in mounts:
+                    _, at, found, *_ = line.split()
+                    # A later mount on the same place hides the earlier one.
+                    if len(at) >= longest and os.path.commonpath([at, place]) == at:
+                        kind, longest = found, len(at)
+        except OSError:
+            return ""
+        return kind
 
     def entropy(self, size_bytes: int) -> bytes:
         """Return random bytes for uuids and salts."""

@@ -1,6 +1,7 @@
 """`timingwheel doctor`: is all well with a store, and what to do if not.
 
-log      every segment and snapshot is read to its end; on a directory only
+space, clock, lock, log, history
+         what can be seen from outside: `directory_checks.py`; on a directory only
 opening  the log replays, and the history is of this log and not older than it needs
 state    what a run in each state must have: only a running one has a lease
 runs     one record for each (job, nominal time, n); a running one has an attempt
@@ -12,11 +13,12 @@ cluster  nodes, shards, and the database: standbys, vacuum, connections; with --
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from typing import Final, NamedTuple
 
 import click
 
+from timingwheel.cli.complaint import Complaint
 from timingwheel.cli.connection import Connection, DirectoryConnection
+from timingwheel.cli.directory_checks import LOOKS, Examination, examine
 from timingwheel.cli.grammar import option, verb
 from timingwheel.cli.output import Printer
 from timingwheel.cli.paging import every_row
@@ -28,35 +30,6 @@ from timingwheel.jobs.states import FINAL
 from timingwheel.scheduler.cluster_findings import cluster_findings
 from timingwheel.stores.embedded import EmbeddedStore
 from wal.filesystem import FileSystem
-from wal.inspection import verify
-
-# What people see to in the course of things; it does not say that the store is ill.
-_MILD: Final = frozenset({"dead_letter", "unknown_task", "left_running", "torn_tail"})
-
-
-class Complaint(NamedTuple):
-    """One thing that is wrong, or to be seen to.
-
-    Attributes:
-        check: which look found it.
-        kind: what kind of thing.
-        subject: what it is about.
-        message: what was found.
-        fix: what to do.
-        is_passing: whether jobs are safe and go on.
-    """
-
-    check: str
-    kind: str
-    subject: str
-    message: str
-    fix: str
-    is_passing: bool = False
-
-    @property
-    def is_mild(self) -> bool:
-        """Whether the store is well all the same."""
-        return self.is_passing or self.kind in _MILD
 
 
 @verb(
@@ -77,11 +50,13 @@ def doctor(session: Session, *, strict: bool) -> None:
     printer = session.printer
     looks: list[str] = []
     found: list[Complaint] = []
+    seen = Examination([], {})
     if session.settings.place.name == "data":
         with printer.working("reading the log"):
-            found += of_log(session.settings.data)
-        looks.append("log")
-    if not any(one.kind == "damage" for one in found):
+            seen = examine(FileSystem(session.settings.data), session.clock.wall_ns())
+        found += seen.complaints
+        looks += LOOKS
+    if seen.may_open:
         with (
             session.connected() as connection,
             printer.working("reading jobs and runs"),
@@ -98,27 +73,10 @@ def doctor(session: Session, *, strict: bool) -> None:
             if facts is not None:
                 looks.append("cluster")
                 found += of_cluster(facts)
-    _print(printer, looks, found)
+    _print(printer, looks, found, seen.notes)
     bad = [one for one in found if strict or not one.is_mild]
     if bad:
         raise RefusedError(f"{len(bad):,} of {len(found):,} findings are to be mended")
-
-
-def of_log(path: str) -> Iterator[Complaint]:
-    """Yield what is wrong with the bytes of a directory."""
-    files = FileSystem(path)
-    if not files.exists():
-        return  # opening it says so
-    for fault in verify(files).faults:
-        yield Complaint(
-            "log",
-            "torn_tail" if fault.torn else "damage",
-            f"{fault.file}, offset {fault.offset}",
-            fault.what,
-            "none: the next open cuts it off, as after any crash"
-            if fault.torn
-            else f"timingwheel log repair --data {path} --out NEWDIR",
-        )
 
 
 def of_state(connection: Connection) -> Iterator[Complaint]:
@@ -213,14 +171,16 @@ def _broken(run: Run, what: str) -> Complaint:
     return Complaint("runs", "invariant", run.id, what, fix)
 
 
-def _print(printer: Printer, looks: list[str], found: list[Complaint]) -> None:
+def _print(
+    printer: Printer, looks: list[str], found: list[Complaint], notes: dict[str, str]
+) -> None:
     if printer.as_json:
         findings = []
         for one in found:
             fields = one._asdict()
             del fields["is_passing"]
             findings.append({**fields, "mild": one.is_mild})
-        printer.document({"checks": looks, "findings": findings})
+        printer.document({"checks": looks, "notes": notes, "findings": findings})
         return
     for look in looks:
         mine = [one for one in found if one.check == look]
@@ -228,7 +188,8 @@ def _print(printer: Printer, looks: list[str], found: list[Complaint]) -> None:
         mark, colour = ("ok", "green") if not mine else ("to do", "yellow")
         if ill:
             mark, colour = "WRONG", "red"
-        click.echo(f"{look:<8} {click.style(mark, fg=colour)}")
+        line = f"{look:<8} {click.style(mark, fg=colour):<14} {notes.get(look, '')}"
+        click.echo(line.rstrip())
         for one in mine:
             click.echo(f"  {one.kind}: {one.subject}: {one.message}")
             click.echo(f"    {one.fix}")

@@ -13,7 +13,7 @@ import random
 from collections.abc import Iterator
 from typing import Final
 
-from wal.filesystem import FileSystem, Handle
+from wal.filesystem import FileSystem, Free, Handle
 from wal.testing.crash import CrashChoice, crash_choices
 from wal.testing.disk import Disk, Inode
 from wal.testing.machine import FAILABLE, Call, Fault, Machine, OpenFile
@@ -175,6 +175,15 @@ class MemoryFileSystem(FileSystem):
             if any(other.locks and other.inode is inode for other in opened):
                 return None
             return self._add_handle(inode, name, writable=True, locks=True)
+
+    def free(self) -> Free:
+        """Return what is left of `capacity_bytes`; a TiB without it."""
+        with self._machine.mutex:
+            return Free(min(self._machine.room_bytes(0), 1 << 40), None)
+
+    def kind(self) -> str:
+        """Return the kind of file system: one of its own."""
+        return "memory"
 
     def entropy(self, size_bytes: int) -> bytes:
         """Return bytes that the seed decides, other ones after each crash."""
