@@ -146,6 +146,27 @@ def test_a_record_that_the_snapshot_has_already_is_skipped() -> None:
     assert (table.row(slot).last_lsn, table.attempt(slot)) == (7, 4)
 
 
+@pytest.mark.parametrize("as_group", [False, True], ids=["records", "group"])
+def test_a_timer_that_a_snapshot_missed_comes_from_its_record(
+    *, as_group: bool
+) -> None:
+    """Up to where the snapshot reaches it may have a timer, in a newer state, or not."""
+    stage = Stage(reach_lsn=10)
+    state = stage.state
+    state.table.insert(
+        10, last_lsn=10, deadline_ns=5, base=Base.WALL, payload=b"newer", attempt=3
+    )
+    records = [delay(1, b"missed"), delay(2, b"old"), delay(3, b"after")]
+    if as_group:
+        state.apply_group(9, encode_records(records))
+    else:
+        state.apply(9, records)
+    payloads = [
+        state.table.payload(state.slot_of(timer_id)) for timer_id in (9, 10, 11)
+    ]
+    assert payloads == [b"missed", b"newer", b"after"]
+
+
 def test_up_to_where_a_snapshot_reaches_a_change_may_find_its_timer_gone() -> None:
     stage = Stage(reach_lsn=10)
     stage.state.apply(9, [timer_cancelled(1), timer_acknowledged(2)])
@@ -205,6 +226,10 @@ def test_a_record_of_many_skips_what_a_snapshot_has_and_what_it_missed() -> None
         TimingWheelError, match="LSN 21 changes timer 2, which does not"
     ):
         stage.state.apply(21, [timers_acknowledged([3, 2])])
+    with pytest.raises(
+        TimingWheelError, match="LSN 22 changes timer 2, which does not"
+    ):
+        stage.state.apply(22, [timers_fired([2], 1)])
 
 
 def test_what_was_fired_comes_first_then_the_overdue_in_order(stage: Stage) -> None:
@@ -267,6 +292,47 @@ def test_a_wall_timer_that_was_put_back_waits_again_if_the_clock_is_set_back(
     assert state.take_due(back, 9) == ([], [])
     state.check()
     assert state.take_due(stage.now(11.1, step_ns=-10 * SECOND_NS), 9) == ([1], [])
+
+
+def test_a_wall_timer_that_was_put_back_fires_at_its_very_deadline(
+    stage: Stage,
+) -> None:
+    state = stage.begin()
+    state.apply(1, [timer_scheduled(Base.WALL, WALL_NS + SECOND_NS, b"")])
+    now = stage.now(2)
+    state.put_back(*state.take_due(now, 9), now)
+    assert state.take_due(stage.now(2, step_ns=-SECOND_NS), 9) == ([1], [])
+
+
+def test_a_delay_that_was_put_back_keeps_its_place_if_the_clock_is_set_back(
+    stage: Stage,
+) -> None:
+    state = stage.begin()
+    state.apply(1, [delay(1)] * 2)
+    now = stage.now(2)
+    state.put_back(*state.take_due(now, 1), now)
+    back = stage.now(2, step_ns=-60 * SECOND_NS)
+    assert state.take_due(back, 1) == ([1], [])
+    assert state.take_due(back, 1) == ([2], [])
+
+
+def test_what_had_fired_is_delivered_again_wherever_the_clock_is(stage: Stage) -> None:
+    wall = timer_scheduled(Base.WALL, WALL_NS + SECOND_NS, b"")
+    stage.state.apply(1, [wall, timer_fired(1, 1)])
+    state = stage.begin(last_wall_ns=WALL_NS + 2 * SECOND_NS)
+    assert state.take_due(stage.now(0), 9) == ([1], [])
+    assert state.table.row(state.slot_of(1)).state == State.FIRED
+
+
+def test_an_acknowledgement_of_many_leaves_the_others_to_be_delivered(
+    stage: Stage,
+) -> None:
+    stage.state.apply(1, [delay(-1)] * 4)
+    stage.state.apply(5, [timers_fired([1, 2, 3, 4], 1)])
+    state = stage.begin()
+    state.apply(6, [timers_acknowledged([1, 3])])
+    state.check()
+    assert stage.due() == [2, 4]
 
 
 def test_an_undelivered_timer_that_is_moved_fires_at_its_new_deadline_alone(

@@ -26,6 +26,12 @@ def test_the_jitter_is_a_share_of_the_wait_to_both_sides() -> None:
     assert backoff_ns(policy, 4, 0.0) == 6_400
 
 
+def test_a_jitter_of_the_whole_wait_may_leave_nothing_of_it() -> None:
+    policy = RetryPolicy(first_ns=1_000, jitter=1.0)
+    assert backoff_ns(policy, 1, 0.0) == 0
+    assert backoff_ns(policy, 1, 0.999) == 1_998
+
+
 def test_without_jitter_the_draw_does_not_matter() -> None:
     policy = RetryPolicy(jitter=0.0)
     assert {backoff_ns(policy, 3, draw) for draw in (0.0, 0.3, 0.999)} == {

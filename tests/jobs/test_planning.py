@@ -67,6 +67,13 @@ def test_a_backlog_of_our_own_is_never_dropped() -> None:
     assert plan.skips == []
 
 
+def test_a_long_backlog_of_our_own_comes_in_bounded_plans_too() -> None:
+    plan = planned(MisfirePolicy(), first=1, now=1_000, unserved_until=0)
+
+    assert minutes(plan) == list(range(1, RUNS_A_PLAN + 1))
+    assert plan.next == Firing(BEGIN + (RUNS_A_PLAN + 1) * MINUTE)
+
+
 def test_latest_runs_the_last_missed_one_and_notes_the_rest_in_one_range() -> None:
     """An hour down with a period of a minute: one run, the others in one record."""
     plan = planned(MisfirePolicy(), first=1, now=60, unserved_until=60)

@@ -110,6 +110,22 @@ def test_records_of_a_group_hold_together_and_number_on(log: Log) -> None:
     assert log.append(b"d") == 4
 
 
+@pytest.mark.parametrize(
+    ("joined_bytes", "counts"),
+    [(0, [1] * 6), (207, [1] * 6), (208, [2, 2, 2]), (519, [4, 2]), (1 << 20, [6])],
+)
+def test_small_groups_are_read_as_one_up_to_the_bytes_that_were_asked_for(
+    joined_bytes: int, counts: list[int]
+) -> None:
+    disk = killed_store(*[b"%d" % number * 100 for number in range(6)])
+    with open_log(disk) as log:
+        groups = list(log.groups(joined_bytes=joined_bytes))
+    assert [group.record_count for group in groups] == counts
+    assert [group.first_lsn for group in groups] == [
+        1 + sum(counts[:place]) for place in range(len(counts))
+    ]
+
+
 def test_one_commit_writes_one_frame_however_many_records_wait(
     log: Log, disk: MemoryFileSystem
 ) -> None:

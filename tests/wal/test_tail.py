@@ -150,7 +150,8 @@ def test_a_frame_of_no_later_number_proves_nothing() -> None:
     start = segment.add(LONG, flags=RELAXED)
     segment.add(b"x", first_lsn=2, durable_lsn=2)  # no writer's, and no proof for e = 2
     damage_body(segment.data, start, 0)
-    assert judge(segment).verdict is Verdict.CUT
+    tail = judge(segment)
+    assert (tail.verdict, tail.records_at_stake) == (Verdict.CUT, 1)
 
 
 def test_a_later_header_proves_it_even_if_its_own_body_is_bad() -> None:
@@ -167,7 +168,8 @@ def test_a_close_frame_proves_that_all_before_it_was_synced() -> None:
     start = segment.add(LONG)
     segment.add(flags=Flag.CLOSE)
     lose_frame(segment.data, start, segment.starts[1])
-    assert judge(segment).verdict is Verdict.REFUSE
+    tail = judge(segment)
+    assert (tail.verdict, tail.records_at_stake) == (Verdict.REFUSE, 1)
 
 
 def test_half_the_last_group_lost_before_a_later_one_is_no_torn_tail() -> None:
@@ -217,6 +219,14 @@ def test_a_frame_of_which_a_sector_was_never_written_is_torn(
     assert tail.verdict is Verdict.CUT
     assert not tail.doubtful
     assert "never written" in tail.what
+
+
+def test_all_records_of_a_torn_frame_are_at_stake() -> None:
+    segment = SegmentBuilder()
+    start = segment.add(LONG, b"2", b"3")
+    wipe_sector(segment.data, start, 1, segment.offset)
+    tail = judge(segment)
+    assert (tail.verdict, tail.records_at_stake) == (Verdict.CUT, 3)
 
 
 def test_a_lost_partial_last_sector_is_torn() -> None:

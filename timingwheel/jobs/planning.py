@@ -97,9 +97,8 @@ def plan_due(
             runs=runs,
             skips=skips,
         )
+    # A catch-up that did not fit has filled the plan, so what follows was not missed.
     while follow is not None and follow.utc_ns <= now_ns and len(runs) < RUNS_A_PLAN:
-        if follow.utc_ns < missed_end_ns:
-            break  # the rest of a catch-up that did not fit into this plan
         runs.append(PlannedRun(follow, RunReason.SCHEDULE))
         follow = schedule.next_ns(follow.utc_ns)
     return Plan(runs, skips, follow)
