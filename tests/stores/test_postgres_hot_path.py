@@ -233,6 +233,21 @@ def test_what_was_lost_is_not_accepted_when_it_ends_after_all(
     assert stage.end(claim, Outcome.LOST) is Verdict.LEASE_LOST
 
 
+def test_a_sign_of_life_between_a_take_and_what_follows_makes_no_end_longer(
+    stage: PostgresStage, messages: list[list[str]]
+) -> None:
+    stage.put(0)
+    claim = stage.start_one()
+    ends = stage.store._owner.plain_ends
+    ends.forget(set())  # as if it were noted, and not held yet
+    messages.clear()
+    stage.store.finish([end_of(claim)])
+    assert [len(message) for message in messages] == [1]
+    ends.forget(set())
+    ends.forget(set())
+    assert ends._given == {}
+
+
 # -- taking -----------------------------------------------------------------------------------
 
 

@@ -108,6 +108,7 @@ class PlainEnds:
         self._connections = connections
         self._shards = shards
         self._given: dict[int, Given] = {}
+        self._missed: set[int] = set()
 
     def note(self, claim: Claim, policy: Policy, worker: tuple[str, int]) -> None:
         """Note a plain run that is claimed for the first time."""
@@ -115,9 +116,14 @@ class PlainEnds:
         self._given[claim.token] = given
 
     def forget(self, held: Collection[int]) -> None:
-        """Forget all but the attempts that this process still has."""
-        for token in list(self._given.keys() - held):
+        """Forget what this process had neither now nor at the last call.
+
+        What a take has just noted is not held yet, and comes to be a moment later.
+        """
+        missing = self._given.keys() - held
+        for token in missing & self._missed:
             self._given.pop(token, None)
+        self._missed = missing
 
     def end(self, ends: Sequence[Finish]) -> dict[int, Run]:
         """End those that are plain successes.
