@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -13,12 +14,13 @@ from typing import Any
 import pytest
 
 from tests.engine.stage import SMALL, CountingClock
-from timingwheel.engine.opening import open_timers
+from timingwheel.engine.opening import open_log, open_timers
 from timingwheel.engine.timers import Timers
 from timingwheel.engine.volatile import VolatileLog
 from timingwheel.errors import ArgumentError
 from wal.checksum import crc32c
 from wal.errors import LogCorruptError, StoreError, StoreInUseError
+from wal.log import Log
 from wal.testing import MemoryFileSystem
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -75,8 +77,9 @@ def test_in_memory_there_is_no_directory(
 
 @pytest.mark.parametrize("place", [None, 5, b"bytes", ["list"]])
 def test_what_is_no_path_is_refused(place: Any, clock: CountingClock) -> None:
+    named = re.escape(f"path is {place!r}")
     with pytest.raises(
-        ArgumentError, match=r"path is .*pass a directory, or ':memory:'"
+        ArgumentError, match=f"{named}.*pass a directory, or ':memory:'"
     ):
         open_at(place, clock)
 
@@ -86,9 +89,29 @@ def test_an_empty_path_is_refused(clock: CountingClock) -> None:
         open_at("", clock)
 
 
-def test_options_are_checked_in_memory_too(clock: CountingClock) -> None:
-    with pytest.raises(ArgumentError, match="durability is 'lax'"):
-        open_at(":memory:", clock, durability="lax")
+@pytest.mark.parametrize(
+    ("option", "value"),
+    [
+        ("durability", "lax"),
+        ("interval_ms", 0),
+        ("segment_size_bytes", 5),
+        ("reserve_bytes", -1),
+    ],
+)
+def test_options_are_checked_in_memory_too(
+    clock: CountingClock, option: str, value: object
+) -> None:
+    with pytest.raises(ArgumentError, match=f"{option} is {value!r}"):
+        open_at(":memory:", clock, **{option: value})
+
+
+def test_a_log_opens_without_options(clock: CountingClock) -> None:
+    assert isinstance(open_log(":memory:", clock), VolatileLog)
+    log = open_log(MemoryFileSystem(), clock)
+    assert isinstance(log, Log)
+    log.commit(log.append(b"x"))
+    log.close()
+    assert sum(log.syncs.counts) > 0  # it has a clock to time them by
 
 
 def test_options_are_checked_before_anything_is_made(

@@ -110,14 +110,13 @@ def test_a_reschedule_takes_the_timer_out_of_the_wheel_it_is_in(stage: Stage) ->
 
 
 def test_each_new_deadline_is_told_on_the_monotonic_clock(stage: Stage) -> None:
+    """The wall clock was set 5 s ahead once, so the elapsed time is 5 s behind it."""
+    stage.state.apply(1, [clock_stepped(5 * SECOND_NS)])
     state = stage.begin()
-    state.apply(1, [delay(1), moved(1, 3)])
-    assert [
-        round((ns - READING.monotonic_ns) / SECOND_NS) for ns in stage.woken_ns
-    ] == [
-        1,
-        3,
-    ]
+    wall = timer_scheduled(Base.WALL, WALL_NS + SECOND_NS, b"")
+    state.apply(2, [delay(1), moved(2, 3), wall])
+    told_s = [round((ns - READING.monotonic_ns) / SECOND_NS) for ns in stage.woken_ns]
+    assert told_s == [6, 8, 1]
 
 
 def test_the_sum_of_the_steps_is_the_last_one_logged(stage: Stage) -> None:
@@ -399,10 +398,19 @@ def rows_of(stage: Stage) -> list[Row]:
     return sorted(table.walk(0, table.slot_count))
 
 
-def test_the_earliest_of_a_group_is_told_on_the_monotonic_clock(stage: Stage) -> None:
-    stage.begin().apply_group(1, encode_records([delay(s) for s in (9, 3, 7, 5, 4)]))
+@pytest.mark.parametrize(("base", "after_s"), [(Base.ELAPSED, 8), (Base.WALL, 3)])
+def test_the_earliest_of_a_group_is_told_on_the_monotonic_clock(
+    stage: Stage, base: Base, after_s: int
+) -> None:
+    """The wall clock was set 5 s ahead once, so the elapsed time is 5 s behind it."""
+    stage.state.apply(1, [clock_stepped(5 * SECOND_NS)])
+    records = [
+        timer_scheduled(base, WALL_NS + second * SECOND_NS, b"")
+        for second in (9, 3, 7, 5, 4)
+    ]
+    stage.begin().apply_group(2, encode_records(records))
     (woken_ns,) = stage.woken_ns
-    assert 0 <= woken_ns - READING.monotonic_ns - 3 * SECOND_NS < TICK_NS
+    assert 0 <= woken_ns - READING.monotonic_ns - after_s * SECOND_NS < TICK_NS
 
 
 def test_wall_timers_of_a_group_that_their_wheel_has_passed_wait_for_the_clock(
