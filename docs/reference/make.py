@@ -205,6 +205,11 @@ PAGES = {
         {
             "timingwheel.scheduler.simulation": ("Sim",),
             "timingwheel.manual_clock": ("ManualClock",),
+            "timingwheel.testing.simulating": (
+                "simulate",
+                "Simulation",
+                "SimulationFailedError",
+            ),
         },
     ),
 }

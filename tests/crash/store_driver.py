@@ -16,7 +16,6 @@ from copy import deepcopy
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from tests.stores.embedded_stage import KeptHistory
 from tests.stores.stage import SECOND, TASK, WORKER, draft, end_of
 from timingwheel.clock import Clock
 from timingwheel.engine.timeline import TICK_NS
@@ -44,6 +43,7 @@ from timingwheel.jobs.store import (
     Verdict,
 )
 from timingwheel.jobs.triggers import EveryPeriod
+from timingwheel.scheduler.simulated import KeptHistory
 from timingwheel.stores.embedded import EmbeddedStore
 from timingwheel.testing import ManualClock
 from wal.log import Log
@@ -164,9 +164,7 @@ class StoreDriver:
         """Let the threads of a store end whose machine is gone."""
         store, self.store = self.store, None
         if store is not None:
-            assert store._snapshotter is not None
-            store._snapshotter.stop()
-            store._owner._writer.stop()
+            store.abandon()
         self.history.end()
 
     def heir(self, disk: MemoryFileSystem, history: KeptHistory) -> StoreDriver:

@@ -11,12 +11,16 @@ import random
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
-from typing import Any
 
 import pytest
 
+from tests.crash.planted_stores import (
+    ForgetfulStore,
+    HastyCancel,
+    HastyEnd,
+    HastyStart,
+)
 from tests.crash.store_driver import Broken, MakeStore, StoreDriver, make_store
-from tests.stores.embedded_stage import KeptHistory
 from tests.stores.stage import (
     NO_RETRY,
     ONCE,
@@ -28,16 +32,8 @@ from tests.stores.stage import (
     overlap,
 )
 from timingwheel.clock import Clock
-from timingwheel.jobs.model import JobId, Outcome, Payload, Run, RunId
-from timingwheel.jobs.store import (
-    CancelResult,
-    Claim,
-    Finish,
-    Running,
-    Ticket,
-    Verdict,
-)
-from timingwheel.stores.deciding.decision import Decision
+from timingwheel.jobs.model import Outcome, Payload
+from timingwheel.scheduler.simulated import KeptHistory
 from timingwheel.stores.embedded import EmbeddedStore
 from wal.log import Log
 from wal.testing import MemoryFileSystem, SimulatedCrash
@@ -246,48 +242,6 @@ def test_a_life_survives_a_crash_at_every_disk_call(rng: random.Random) -> None:
 
 
 # -- planted faults: each must be seen -----------------------------------------------------
-
-
-class HastyStart(EmbeddedStore):
-    """The ticket of a claim does not stand for its starts."""
-
-    def claim(self, worker: str, **more: Any) -> tuple[list[Claim], Ticket]:
-        claims, _ = super().claim(worker, **more)
-        return claims, Ticket(0)
-
-
-class HastyEnd(EmbeddedStore):
-    """The ticket of a finish does not stand for its ends."""
-
-    def finish(self, ends: Sequence[Finish]) -> tuple[list[Verdict], Ticket]:
-        verdicts, _ = super().finish(ends)
-        return verdicts, Ticket(0)
-
-    def run(self, run_id: RunId) -> Run | None:
-        with self._core.lock:  # as it is now, durable or not
-            live = self._read.live_run(run_id)
-        ended = {run.id: run for _, run in self._state.ended}
-        return live or ended.get(run_id) or super().run(run_id)
-
-
-class HastyCancel(EmbeddedStore):
-    """The reply to a cancel does not wait for its record."""
-
-    def cancel(self, job_id: JobId, *, running: Running = "leave") -> CancelResult:
-        found: list[CancelResult] = []
-
-        def decide(decision: Decision) -> None:
-            found[:] = [self._cancel(decision, job_id, running)]
-
-        self._owner.decide(decide, urgent=True)
-        return found[0]
-
-
-class ForgetfulStore(EmbeddedStore):
-    """What ran when the process died is not started again."""
-
-    def recover(self) -> int:
-        return 0
 
 
 def planted(kind: type[EmbeddedStore]) -> MakeStore:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -12,6 +13,7 @@ from timingwheel.errors import ArgumentError, TimingWheelError
 from timingwheel.jobs.model import RunState
 from timingwheel.scheduler.scheduler import Scheduler
 from timingwheel.scheduler.simulation import SIM_START, Sim
+from timingwheel.stores.embedded import EmbeddedStore
 
 
 def nominals(sim: Sim, job: str) -> list[float]:
@@ -178,6 +180,40 @@ def test_a_run_that_the_crash_interrupted_is_lost_and_tried_again() -> None:
     assert not any(
         kind == "at_most_once" and len(outcomes) > 1 for kind, _, *outcomes in seen
     )
+
+
+def test_a_process_is_killed_at_a_disk_call_to_come_unless_it_is_spared(
+    sim: Sim,
+) -> None:
+    with sim.kill(at=1).crashing():
+        sim.app.schedule(program.note.call("x"), 5)
+    assert sim.is_down
+    sim.restart().kill(at=1).spare()
+    sim.app.schedule(program.note.call("y"), 5)
+    sim.advance(5)
+    assert program.log.calls[-1] == "y"
+
+
+def test_what_ended_is_in_the_history_over_snapshots_and_crashes(sim: Sim) -> None:
+    ref = sim.app.schedule(program.note.call("x"), 1)
+    sim.advance(1)
+    store = sim.app.desk.store
+    assert isinstance(store, EmbeddedStore)
+    store.snapshot()
+    sim.crash().restart()
+    assert [run.state for run in sim.runs(ref)] == [RunState.SUCCEEDED]
+    assert sim.history.reached_lsn > 0
+
+
+def test_a_simulation_leaves_no_thread_behind(sim: Sim) -> None:
+    before = threading.active_count()
+    for at in range(1, 6):
+        sim.crash(at=at)
+        with sim.crashing():
+            sim.app.schedule(program.note.call("x"), 1)
+            sim.advance(60)
+        sim.crash().restart()
+    assert threading.active_count() == before
 
 
 def test_the_same_seed_does_the_same() -> None:

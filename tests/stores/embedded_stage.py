@@ -9,33 +9,13 @@ from typing import Any
 from tests.stores.stage import SECOND, Stage
 from timingwheel.engine.timeline import TICK_NS
 from timingwheel.jobs.store import RunQuery
+from timingwheel.scheduler.simulated import KeptHistory
 from timingwheel.stores.embedded import EmbeddedStore
-from timingwheel.stores.history import History
 from timingwheel.stores.history_retention import Retention
 from timingwheel.testing import ManualClock
 from wal.testing import MemoryFileSystem
 
 SEGMENT_SIZE_BYTES = 256 << 10
-
-
-class KeptHistory(History):
-    """A history in memory that outlives the store which closes it."""
-
-    def close(self) -> None:
-        """Stay."""
-
-    def fork(self) -> KeptHistory:
-        """Return it as it is now, for a life after a crash."""
-        twin = KeptHistory(":memory:")
-        connections = self._connections
-        with connections.writing:
-            connections.writer.backup(twin._connections.writer)
-            twin._reached_lsn = self._reached_lsn
-        return twin
-
-    def end(self) -> None:
-        """Close it in truth."""
-        super().close()
 
 
 class EmbeddedStage(Stage):

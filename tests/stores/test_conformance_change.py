@@ -103,6 +103,32 @@ def test_an_edit_catches_up_nothing(stage: Stage) -> None:
     assert stage.skipped(job) == []
 
 
+def test_a_job_that_has_had_all_its_runs_gets_none_by_a_new_schedule(
+    stage: Stage,
+) -> None:
+    """Its last run still goes on, so there is a job to change."""
+    job = stage.put(every(10, runs_max=1))
+    stage.advance(10)
+    [claim] = stage.start_due()
+    change = Change(trigger=every(5, runs_max=1))
+    assert stage.store.update(job, change, if_revision=1).next_ns is None
+    stage.advance(60)
+    assert stage.start_due() == []
+    assert stage.end(claim) is Verdict.ACCEPTED
+    assert stage.job(job).state is JobState.DONE
+    assert stage.skipped(job) == []
+
+
+def test_an_update_that_allows_fewer_runs_than_were_made_ends_the_job(
+    stage: Stage,
+) -> None:
+    job = stage.put(every(10, runs_max=9))
+    assert len(stage.work(10, times=3)) == 3
+    stage.store.update(job, Change(trigger=every(10, runs_max=2)), if_revision=1)
+    assert stage.job(job).state is JobState.DONE
+    assert stage.work(10, times=2) == []
+
+
 @ENDS
 def test_an_edit_catches_up_nothing_after_a_restart(stage: Stage, end: str) -> None:
     stage.step_wall(

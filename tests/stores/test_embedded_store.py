@@ -13,7 +13,7 @@ import pytest
 
 from tests.engine.stage import repeat_until
 from tests.stores.conftest import MakeStage
-from tests.stores.embedded_stage import EmbeddedStage, KeptHistory
+from tests.stores.embedded_stage import EmbeddedStage
 from tests.stores.stage import (
     DAY,
     NO_RETRY,
@@ -30,6 +30,7 @@ from tests.stores.stage import (
 from timingwheel.errors import EngineClosedError, EngineFailedError
 from timingwheel.jobs.model import JobId, JobState, Outcome, Run, RunState
 from timingwheel.jobs.store import CancelResult, Verdict
+from timingwheel.scheduler.simulated import KeptHistory
 from timingwheel.stores.embedded import EmbeddedStore
 from timingwheel.stores.finishing import Finishing
 from timingwheel.stores.history_errors import HistoryError

@@ -359,6 +359,48 @@ def test_stop_does_not_wait_for_a_disk_that_is_full(
     make_room()
 
 
+def test_without_a_thread_who_flushes_writes(
+    history: History, clock: ManualClock
+) -> None:
+    before = threading.active_count()
+    writer = HistoryWriter(history, clock, background=False)
+    writer.start()
+    writer.offer([entry(1), entry(2)])
+    writer.durable(1)
+    assert history.reached_lsn == 0
+    assert writer.flush(1)
+    assert history.reached_lsn == 1
+    writer.durable(2)
+    writer.stop()
+    assert history.reached_lsn == 2
+    assert threading.active_count() == before
+
+
+def test_without_a_thread_a_full_batch_is_written_by_who_says_that_it_is_durable(
+    history: History, clock: ManualClock
+) -> None:
+    writer = HistoryWriter(history, clock, background=False)
+    writer.start()
+    writer.offer([entry(lsn) for lsn in range(1, BATCH_ENTRIES + 1)])
+    writer.durable(BATCH_ENTRIES)
+    assert history.reached_lsn == BATCH_ENTRIES
+    writer.stop()
+
+
+def test_without_a_thread_who_flushes_hears_of_a_full_disk(
+    history: History, clock: ManualClock
+) -> None:
+    writer = HistoryWriter(history, clock, background=False)
+    mend = make_full(history)
+    writer.offer([entry(lsn) for lsn in range(1, 400)])
+    writer.durable(399)
+    with pytest.raises(HistoryError):
+        writer.flush(399)
+    mend()
+    assert writer.flush(399)
+    writer.stop()
+
+
 def test_the_purge_comes_at_most_every_ten_minutes(
     running: HistoryWriter, history: History, clock: ManualClock
 ) -> None:

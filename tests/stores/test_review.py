@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from tests.stores.conftest import MakeStage
-from tests.stores.embedded_stage import EmbeddedStage, KeptHistory
+from tests.stores.embedded_stage import EmbeddedStage
 from tests.stores.stage import (
     NO_RETRY,
     ONCE,
@@ -47,6 +47,7 @@ from timingwheel.jobs.store import (
     Ticket,
     Verdict,
 )
+from timingwheel.scheduler.simulated import KeptHistory
 from timingwheel.stores.embedded import EmbeddedStore
 from timingwheel.stores.history_errors import HistoryError
 from timingwheel.stores.state import RECENT_ENDS

@@ -15,6 +15,8 @@ from timingwheel.scheduler.node import NodeLoop
 from timingwheel.scheduler.scheduler import Scheduler
 from timingwheel.scheduler.tasks import TaskRegistry
 from timingwheel.scheduler.watching import RunWatch
+from timingwheel.stores.embedded import EmbeddedStore
+from timingwheel.stores.history import History
 
 
 class SimScheduler(Scheduler):
@@ -55,7 +57,8 @@ class SimScheduler(Scheduler):
         """Let go of the store without another word to it."""
         desk, self._desk, self._node = self._desk, None, None
         if desk is not None:
-            desk.store.close()
+            assert isinstance(desk.store, EmbeddedStore)
+            desk.store.abandon()
 
 
 class SimWatch(RunWatch):
@@ -97,3 +100,23 @@ class SimClock(ManualClock):
             asked.append(until_ns)
         else:
             super().wait(condition, until_ns)
+
+
+class KeptHistory(History):
+    """A history in memory that outlives the store which closes it."""
+
+    def close(self) -> None:
+        """Stay."""
+
+    def fork(self) -> KeptHistory:
+        """Return it as it is now, for a life after a crash."""
+        twin = KeptHistory(":memory:")
+        connections = self._connections
+        with connections.writing:
+            connections.writer.backup(twin._connections.writer)
+            twin._reached_lsn = self._reached_lsn
+        return twin
+
+    def end(self) -> None:
+        """Close it in truth."""
+        super().close()

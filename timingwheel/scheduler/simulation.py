@@ -20,7 +20,7 @@ from __future__ import annotations
 
 import contextlib
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta
 from types import TracebackType
 from typing import Any, Final, Self
@@ -34,21 +34,23 @@ from timingwheel.jobs.schedule import instant_datetime, instant_ns
 from timingwheel.jobs.store import JobStore
 from timingwheel.scheduler.handles import Page
 from timingwheel.scheduler.scheduler import Scheduler
-from timingwheel.scheduler.simulated import SimClock, SimScheduler
+from timingwheel.scheduler.simulated import KeptHistory, SimClock, SimScheduler
 from timingwheel.scheduler.tasks import TaskRegistry
 from timingwheel.stores.embedded import EmbeddedStore
-from timingwheel.stores.history import History
-from wal.errors import WalError
-from wal.log import Log
+from timingwheel.stores.history_retention import Retention
+from wal.log import SEGMENT_SIZE_BYTES, Log
 from wal.testing import MemoryFileSystem, SimulatedCrash
 
 SIM_START: Final = datetime(2026, 1, 1, tzinfo=UTC)
 TURNS_MAX: Final = 1_000_000
 """Turns of the node without time passing; more means that it never comes to rest."""
-_NO_SNAPSHOT_BYTES: Final = 1 << 50
 _IN_MEMORY: Final = ":memory:"
+_NEVER: Final = 1 << 62
+"""A disk call that no simulation comes to."""
 
 Setup = Callable[[Scheduler], object]
+Death = Callable[[MemoryFileSystem], MemoryFileSystem]
+"""What the next life finds of a disk that was lost or left."""
 
 
 class Sim:
@@ -61,11 +63,15 @@ class Sim:
             opened. Both may be given.
         seed: of jitter, backoff, and of the disk.
         start: what the wall clock shows at first, aware.
+        store: the kind of store; one with a planted fault shows that a test can fail.
+        retention: how long ended runs are kept.
+        segment_size_bytes: of the log; small ones are changed often.
 
     Attributes:
         app: the scheduler; a new one after each restart.
         clock: its clock.
         disk: its disk; a new one after each crash.
+        history: of ended runs; after each crash a copy of what it had committed.
 
     Example:
         >>> from timingwheel.scheduler.simulation import Sim
@@ -83,6 +89,9 @@ class Sim:
         tasks: Scheduler | TaskRegistry | None = None,
         seed: int = 0,
         start: datetime = SIM_START,
+        store: type[EmbeddedStore] = EmbeddedStore,
+        retention: Retention | None = None,
+        segment_size_bytes: int = SEGMENT_SIZE_BYTES,
     ) -> None:
         if setup is not None and not callable(setup):
             raise ArgumentError("setup", setup, "pass a function of the scheduler")
@@ -92,8 +101,12 @@ class Sim:
         self._lives = 0
         self.clock: Final = SimClock(wall_ns=instant_ns(start, "start"))
         self._aim_ns = self.clock.monotonic_ns()
+        self._store = store
+        self._retention = retention
+        self._segment_size_bytes = segment_size_bytes
         self.disk = MemoryFileSystem(seed=seed)
-        self._choice = "none"
+        self.history = KeptHistory(_IN_MEMORY)
+        self._death: Death = MemoryFileSystem.crashed
         self._app: SimScheduler | None = None
         self.restart()
 
@@ -172,7 +185,7 @@ class Sim:
         Raises:
             RuntimeError: it never comes to rest, as a job that adds itself at once.
         """
-        with self._crashing():
+        with self.crashing():
             for _ in range(TURNS_MAX):
                 app = self._app
                 if app is None or not app.require_node().turn():
@@ -194,18 +207,40 @@ class Sim:
             choice: which of the legal states the disk is left in; see
                 wal.testing.CrashChoice.
         """
-        self._choice = choice
-        if at is None:
-            self._go_down(self.disk.crashed(choice))
-        elif type(at) is not int or at < 1:
-            raise ArgumentError("at", at, "pass which disk call from now, from 1")
-        else:
-            self.disk.crash_at(self.disk.calls + at)
+        return self._die(at, lambda disk: disk.crashed(choice))
+
+    def kill(self, at: int | None = None) -> Self:
+        """Have the process die, as by SIGKILL; the disk goes on.
+
+        Args:
+            at: at the at-th disk call from now, 1 or more. None: now.
+        """
+        return self._die(at, MemoryFileSystem.killed)
+
+    def spare(self) -> Self:
+        """Take back a crash or a kill that was to come."""
+        self.disk.crash_at(_NEVER)
         return self
 
-    def kill(self) -> Self:
-        """Have the process die, as by SIGKILL; the disk goes on."""
-        self._go_down(self.disk.killed())
+    @contextlib.contextmanager
+    def crashing(self) -> Iterator[None]:
+        """Go down, and end the block, if the disk does within it; see `is_down`.
+
+        Around calls of `app` that a crash to come may meet.
+        """
+        try:
+            yield
+        except SimulatedCrash:
+            self._go_down()
+
+    def _die(self, at: int | None, death: Death) -> Self:
+        if at is not None and (type(at) is not int or at < 1):
+            raise ArgumentError("at", at, "pass which disk call from now, from 1")
+        self._death = death
+        if at is None:
+            self._go_down()
+        else:
+            self.disk.crash_at(self.disk.calls + at)
         return self
 
     def restart(self) -> Self:
@@ -215,7 +250,7 @@ class Sim:
             LogCorruptError: the disk was damaged; see wal.testing.
         """
         app = self._app
-        with self._crashing():
+        with self.crashing():
             if app is not None:
                 app.stop(0)
             self._lives += 1
@@ -236,10 +271,11 @@ class Sim:
 
     def close(self) -> None:
         """Stop it. Idempotent."""
-        with self._crashing():
+        with self.crashing():
             if self._app is not None:
                 self._app.stop(0)
         self._app = None
+        self.history.end()
 
     def __enter__(self) -> Self:
         return self
@@ -260,13 +296,18 @@ class Sim:
         return self._app
 
     def _open(self, clock: Clock) -> JobStore:
-        log = Log.open(self.disk, wall_ns=clock.wall_ns, background=False)
-        return EmbeddedStore(
+        log = Log.open(
+            self.disk,
+            wall_ns=clock.wall_ns,
+            segment_size_bytes=self._segment_size_bytes,
+            background=False,
+        )
+        return self._store(
             log,
-            History(_IN_MEMORY),
+            self.history,
             clock=clock,
-            # The history does not outlive its life here, so the log must keep all.
-            snapshot_every_bytes=_NO_SNAPSHOT_BYTES,
+            background=False,  # a thread would not do the same twice
+            retention=self._retention,
             rng=random.Random(f"{self._seed} {self._lives}"),
         )
 
@@ -284,23 +325,15 @@ class Sim:
             self.run_until_idle()
         return None
 
-    @contextlib.contextmanager
-    def _crashing(self) -> Any:
-        """Go down if the disk does."""
-        try:
-            yield
-        except SimulatedCrash:
-            self._go_down(self.disk.crashed(self._choice))
-
-    def _go_down(self, disk: MemoryFileSystem) -> None:
+    def _go_down(self) -> None:
+        # First, as it follows the log: what is left of the old life may still write.
+        history, former = self.history.fork(), self.history
+        disk = self._death(self.disk)
         app, self._app = self._app, None
         if app is not None:
-            # What is left of the old life still holds threads; its disk is not ours.
-            with contextlib.suppress(
-                SimulatedCrash, WalError, TimingWheelError, OSError
-            ):
-                app.abandon()
-        self.disk = disk
+            app.abandon()
+        former.end()
+        self.disk, self.history = disk, history
 
 
 def _signed_ns(delta: Duration) -> int:

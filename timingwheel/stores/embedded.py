@@ -117,6 +117,7 @@ class EmbeddedStore:
         snapshot_every_bytes: least growth of the log between two snapshots.
         retention: how long the history keeps what.
         rng: for jitter and backoff.
+        background: False: no thread writes the history or a snapshot; for simulations.
     """
 
     def __init__(
@@ -128,6 +129,7 @@ class EmbeddedStore:
         snapshot_every_bytes: int = SNAPSHOT_EVERY_BYTES,
         retention: Retention | None = None,
         rng: random.Random | None = None,
+        background: bool = True,
     ) -> None:
         self._owner = StoreOwner(
             log,
@@ -135,6 +137,7 @@ class EmbeddedStore:
             clock=clock,
             retention=retention,
             rng=rng if rng is not None else random.Random(),
+            background=background,
         )
         self._serving = Serving(self._owner, clock)
         self.nodes: Final = Nodes(self._owner, self._serving, clock)
@@ -153,7 +156,7 @@ class EmbeddedStore:
             if isinstance(log, Log)
             else None
         )
-        if self._snapshotter is not None:
+        if self._snapshotter is not None and background:
             self._snapshotter.start()
 
     @classmethod
@@ -216,6 +219,16 @@ class EmbeddedStore:
         if self._snapshotter is not None:
             self._snapshotter.stop()
         self._owner.close()
+
+    def abandon(self) -> None:
+        """End the threads of a store whose disk is gone, and write nothing to it.
+
+        For simulations: what a crash leaves of a store is a thread that waits for ever.
+        """
+        self._closed = True
+        if self._snapshotter is not None:
+            self._snapshotter.stop()
+        self._owner.abandon()
 
     # -- life ----------------------------------------------------------------------------
 

@@ -45,6 +45,8 @@ class HistoryWriter:
         on_written: called after each commit, on the thread of the writer or of who
             calls step(), with the LSN that the history has reached. It holds no lock.
         pending_bytes_max: of what waits, before the writer is congested.
+        background: False: there is no thread, and who flushes writes what is due; for
+            simulations.
     """
 
     def __init__(
@@ -55,11 +57,13 @@ class HistoryWriter:
         retention: Retention | None = None,
         on_written: Callable[[int], None] | None = None,
         pending_bytes_max: int = PENDING_BYTES_MAX,
+        background: bool = True,
     ) -> None:
         self._history = history
         self._clock = clock
         self._retention = Retention() if retention is None else retention
         self._on_written = on_written
+        self._background = background
         self._pending_bytes_max = pending_bytes_max
         self._changed = threading.Condition()
         self._pending: deque[Entry] = deque()
@@ -100,7 +104,8 @@ class HistoryWriter:
 
     def start(self) -> None:
         """Begin to write."""
-        self._thread.start()
+        if self._background:
+            self._thread.start()
 
     def offer(self, entries: Iterable[Entry]) -> None:
         """Take entries to be written once they are durable. Waits for nothing.
@@ -123,6 +128,7 @@ class HistoryWriter:
             self._durable_lsn = lsn
             if not self._may_write():
                 return
+            is_ours = not self._background and self._is_full()
             # The thread is woken to begin its linger and to end it early, not for
             # each of a thousand commits in between.
             if self._linger_until_ns is None:
@@ -130,6 +136,8 @@ class HistoryWriter:
                 self._changed.notify_all()
             elif self._is_full():
                 self._changed.notify_all()
+        if is_ours:
+            self._write_all()
 
     def flush(self, lsn: int, *, may_fail: bool = False) -> bool:
         """Wait until the history covers `lsn`; durable() must reach it.
@@ -145,12 +153,15 @@ class HistoryWriter:
         Raises:
             TimingWheelError: with may_fail, what the last attempt to write has met.
         """
+        if not self._background:
+            self._write_all()
         with self._changed:
             self._hurry_lsn = max(self._hurry_lsn, lsn)
             self._changed.notify_all()
             while self._covered_lsn() < lsn:
                 if self._ended:
                     return False
+                may_fail = may_fail or not self._background  # nobody tries again
                 if may_fail and self._failure is not None:
                     # The same one each time: its traceback would grow without bound.
                     raise self._failure.with_traceback(None)
@@ -168,6 +179,8 @@ class HistoryWriter:
         if self._thread.ident is not None:
             self._thread.join()
         else:
+            if not self._background:
+                self._write_all()
             self._note_end()
 
     # -- the step and its loop ------------------------------------------------------------
@@ -200,6 +213,10 @@ class HistoryWriter:
             assert lsns == sorted(lsns)
             assert self._pending_bytes == sum(map(_cost, self._pending))
             assert self._history.reached_lsn <= self._durable_lsn
+
+    def _write_all(self) -> None:
+        while self.step():
+            pass
 
     def _run(self) -> None:
         try:

@@ -74,6 +74,7 @@ class StoreOwner:
         clock: where time comes from.
         retention: how long the history keeps what.
         rng: see above.
+        background: whether a thread writes the history.
 
     Raises:
         HistoryError: the history is older than what the log was cut for.
@@ -87,6 +88,7 @@ class StoreOwner:
         clock: Clock,
         retention: Retention | None,
         rng: random.Random,
+        background: bool = True,
     ) -> None:
         self.rng = rng
         self.tag = StoreTag(log.identity.uuid)
@@ -107,7 +109,11 @@ class StoreOwner:
         self.history = history if isinstance(history, History) else history()
         history = self.history
         self._writer = HistoryWriter(
-            history, clock, retention=retention, on_written=self._on_written
+            history,
+            clock,
+            retention=retention,
+            on_written=self._on_written,
+            background=background,
         )
         self._writer.offer(recovered)
         self.state.note_history = self._writer.offer
@@ -159,6 +165,10 @@ class StoreOwner:
         finally:
             self._writer.stop()
             self.history.close()
+
+    def abandon(self) -> None:
+        """End the thread of the history; the log is no more."""
+        self._writer.stop()
 
     def commit(self, lsn: int) -> None:
         """Return when an LSN is as safe as promised; tell of what is."""

@@ -112,7 +112,7 @@ def carry_out(
     in_a_row = False
     reached: list[int] = [skip.last_ns for skip in plan.skips]
     for planned in plan.runs:
-        if made == runs_max:
+        if is_used_up(runs_max, made):
             break
         run = _run_of(decision, job, planned, schedule=schedule, rng=rng)
         reached.append(run.nominal_ns)
@@ -126,7 +126,7 @@ def carry_out(
         else:
             over.append([run.nominal_ns])
         in_a_row = True
-    follow = None if made == runs_max else plan.next
+    follow = None if is_used_up(runs_max, made) else plan.next
     for row in over:
         decision.note_skips(
             job.id,
@@ -149,6 +149,11 @@ def carry_out(
     )
     if follow is None:
         settle_job(decision, job.id)
+
+
+def is_used_up(runs_max: int | None, made: int) -> bool:
+    """Return whether a job has had all its runs; an update may have set fewer."""
+    return runs_max is not None and made >= runs_max
 
 
 def _lies_between(starts_ns: list[int], first_ns: int, last_ns: int) -> bool:

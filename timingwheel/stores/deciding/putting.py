@@ -31,8 +31,8 @@ from timingwheel.jobs.schedule import HORIZON_NS, Schedule
 from timingwheel.jobs.store import IfExists, JobRef
 from timingwheel.jobs.triggers import AfterJobs, At, Delay, Moment, Trigger
 from timingwheel.stores.deciding.decision import Decision
-from timingwheel.stores.deciding.ending import is_wanted, skip_run
-from timingwheel.stores.deciding.firing import start_or_plan
+from timingwheel.stores.deciding.ending import is_wanted, settle_job, skip_run
+from timingwheel.stores.deciding.firing import is_used_up, start_or_plan
 from timingwheel.stores.identity import StoreTag
 
 replace = msgspec.structs.replace
@@ -182,6 +182,7 @@ def redefine(decision: Decision, job: Job, changed: Job) -> Job:
         changed = first_occurrence(decision, changed)
     _keep_for_runs(decision, job, changed)
     decision.save_job(changed)
+    settle_job(decision, changed.id)  # it may have had all the runs that it may have
     return changed
 
 
@@ -284,10 +285,10 @@ def follows_each(trigger: Trigger) -> bool:
 
 
 def first_occurrence(decision: Decision, job: Job) -> Job:
-    """Return a recurring job with its next occurrence from now on.
+    """Return a recurring job with its next occurrence from now on; none if it is over.
 
     Raises:
-        ArgumentError: there is none.
+        ArgumentError: its schedule names none.
     """
     now = decision.now
     elapsed = job.trigger.is_elapsed
@@ -295,6 +296,8 @@ def first_occurrence(decision: Decision, job: Job) -> Job:
     job = replace(job, since_ns=now_ns)
     if not job.trigger.is_recurring:
         return job
+    if is_used_up(job.trigger.runs_max, job.runs_made):
+        return replace(job, next_ns=None)
     require_possible(
         job.trigger,
         now_ns=now_ns,
