@@ -58,7 +58,8 @@ from timingwheel.scheduler.handles import RunFailedError, RunHandle
 from timingwheel.scheduler.retrying import Retry
 from timingwheel.scheduler.scheduler import Scheduler
 from timingwheel.scheduler.tasks import Call, Task
-from timingwheel.stores.backup import Backup, BackupError, backup, restore
+from timingwheel.stores.backup import backup, restore
+from timingwheel.stores.backup_reading import Backup, BackupError
 from timingwheel.stores.door_errors import HolderLostError
 from timingwheel.stores.history_errors import HistoryError
 from timingwheel.stores.history_retention import Retention

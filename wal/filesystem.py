@@ -70,6 +70,10 @@ class FileSystem:
         for made in missing:
             _sync_path(os.path.dirname(made))
 
+    def remove_directory(self) -> None:
+        """Remove the directory, which must be empty."""
+        os.rmdir(self.path)
+
     def exists(self) -> bool:
         """Return whether the directory is there; NotADirectoryError if it is a file."""
         if os.path.lexists(self.path) and not os.path.isdir(self.path):

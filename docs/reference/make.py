@@ -78,7 +78,8 @@ PAGES = {
             "timingwheel.stores.history_retention": ("Retention",),
             "timingwheel.scheduler.metrics": ("MetricsSnapshot",),
             "timingwheel.jobs.figures": ("HistogramSnapshot",),
-            "timingwheel.stores.backup": ("backup", "restore", "Backup"),
+            "timingwheel.stores.backup": ("backup", "restore"),
+            "timingwheel.stores.backup_reading": ("Backup",),
             "timingwheel.jobs.storage": (
                 *("Storage", "LogFacts", "SegmentFacts", "SnapshotFacts"),
                 *("RecoveryFacts", "WheelFacts", "LevelFacts"),
@@ -177,7 +178,7 @@ PAGES = {
                 *("UnknownRunError", "UnknownTaskError", "UnknownCalendarError"),
                 "UnknownWorkerError",
             ),
-            "timingwheel.stores.backup": ("BackupError",),
+            "timingwheel.stores.backup_reading": ("BackupError",),
             "timingwheel.stores.history_errors": ("HistoryError",),
             "timingwheel.stores.door_errors": ("HolderLostError",),
             "wal.errors": (

@@ -13,6 +13,7 @@ TELLING = {
     "os.mkdir",
     "os.rename",
     "os.remove",
+    "os.rmdir",
     "os.truncate",
     "sqlite3.connect",
 }

@@ -15,7 +15,8 @@ from timingwheel.engine.opening import LogOptions
 from timingwheel.jobs.model import RunState
 from timingwheel.scheduler.scheduler import Scheduler
 from timingwheel.scheduler.tasks import NamedTask
-from timingwheel.stores.backup import BackupError, backup, read_backup, restore
+from timingwheel.stores.backup import backup, restore
+from timingwheel.stores.backup_reading import BackupError, read_backup
 from timingwheel.stores.embedded import EmbeddedStore
 from wal.errors import LogCorruptError, StoreError
 

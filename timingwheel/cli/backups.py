@@ -10,7 +10,8 @@ from timingwheel.cli.grammar import option, verb
 from timingwheel.cli.output import Printer
 from timingwheel.cli.refusal import MisuseError, RefusedError
 from timingwheel.cli.session import Session
-from timingwheel.stores.backup import Backup, backup, restore
+from timingwheel.stores.backup import backup, restore
+from timingwheel.stores.backup_reading import Backup
 from wal.errors import LogCorruptError
 from wal.filesystem import FileSystem
 from wal.inspection import survey
@@ -31,10 +32,16 @@ class DamagedError(RefusedError):
     examples=[
         ("timingwheel backup /var/lib/jobs --to /backups/jobs-monday", ""),
         ("timingwheel backup --to ./copy", "of ./data, or of --data"),
+        ("timingwheel backup --to ./monday.tar", "in one file"),
     ],
 )
 @click.argument("directory", required=False)
-@option("--to", required=True, metavar="DIR", help="A new or an empty directory.")
+@option(
+    "--to",
+    required=True,
+    metavar="DIR",
+    help="A new or an empty directory; or a new file, NAME.tar.",
+)
 def backup_store(session: Session, *, directory: str | None, to: str) -> None:
     """Copy a directory that may be in use, and read the copy back.
 

@@ -3,6 +3,9 @@
     BACKUP     what the copy holds, each file with its size and checksum; written last
     data/      the log, its snapshots, the databases (*.db) and the tokens (*.json)
 
+With a name that ends in `.tar` it is one file instead (archive.py), made of such a
+directory, which stands beside it as `NAME.tar.unfinished` meanwhile.
+
 A backup without `BACKUP` is unfinished and is not restored. It is no data directory, so
 nobody starts it by mistake; `data` in it is one, as a kill would have left it.
 
@@ -13,81 +16,36 @@ records it must have; and not newer than the log, which it follows.
 
 from __future__ import annotations
 
-import json
 import os
-from collections.abc import Callable, Iterator
-from dataclasses import asdict, dataclass
+from collections.abc import Callable
 from typing import Final
 
 from timingwheel.clock import Clock, SystemClock
-from timingwheel.errors import TimingWheelError
 from timingwheel.installed import installed_version
-from timingwheel.stores.sqlite_files import copy_database
-from wal.backup import COPY_BYTES, Follow, copy_live
-from wal.checksum import extend
-from wal.filesystem import (
-    FileSystem,
-    opened,
-    read_whole,
-    write_fully,
-    write_new_file,
+from timingwheel.stores.archive import SUFFIX, pack, publish
+from timingwheel.stores.backup_reading import (
+    DATA_NAME,
+    MANIFEST_NAME,
+    OTHER,
+    Backup,
+    BackupError,
+    BackupFile,
+    Source,
+    chunks_of_file,
+    encode,
+    source_of,
+    split_path,
 )
+from timingwheel.stores.sqlite_files import copy_database
+from wal.backup import Follow, copy_live
+from wal.checksum import extend
+from wal.filesystem import FileSystem, read_whole, write_fully, write_new_file
 from wal.inspection import Progress, verify
 from wal.store import STORE_NAME, read_identity
 
-__all__ = ["Backup", "BackupError", "backup", "restore"]
-
-MANIFEST_NAME: Final = "BACKUP"
-DATA_NAME: Final = "data"
-FORMAT: Final = 1
 _LOCK_NAME: Final = "LOCK"
 _UNFINISHED_NAME: Final = "UNFINISHED-RESTORE"
-
-
-class BackupError(TimingWheelError):
-    """A backup cannot be made or restored there. Neither source was changed.
-
-    Attributes:
-        path: of what.
-        found: what is wrong with it, as a phrase for the message.
-        fix: what to do, as a phrase for the message.
-    """
-
-    def __init__(self, path: str, found: str, fix: str) -> None:
-        super().__init__(path, found, fix)
-        self.path = path
-        self.found = found
-        self.fix = fix
-
-    def __str__(self) -> str:
-        return f"{self.path} {self.found}: {self.fix}"
-
-
-@dataclass(frozen=True, slots=True)
-class Backup:
-    """What a backup holds.
-
-    Attributes:
-        uuid: of the store, in hexadecimal digits; a restored copy keeps it.
-        taken_ns: wall clock when it was begun, ns since 1970: all that was acknowledged
-            before is in it.
-        last_lsn: of the newest record in it.
-        records: how many records its log holds, besides its snapshots.
-        version: of the package that made it.
-        files: name -> (size in bytes, CRC32C).
-    """
-
-    uuid: str
-    taken_ns: int
-    last_lsn: int
-    records: int
-    version: str
-    files: dict[str, tuple[int, int]]
-
-    @property
-    def size_bytes(self) -> int:
-        """What the files take together."""
-        return sum(size for size, _ in self.files.values())
+_UNFINISHED_SUFFIX: Final = ".unfinished"
 
 
 def backup(
@@ -104,7 +62,7 @@ def backup(
 
     Args:
         path: the data directory.
-        to: a new or an empty directory, outside of `path`.
+        to: a new or an empty directory, outside of `path`; or a new file, NAME.tar.
         progress: called with (bytes of the log copied, bytes of the log).
         clock: where time comes from.
 
@@ -114,8 +72,11 @@ def backup(
         LogCorruptError: acknowledged data is damaged: `timingwheel log repair`.
         OSError: a disk failed, or is full. `to` is then an unfinished backup.
 
-    Cost: O(bytes); a last segment takes its full size, but no blocks for its zeros.
+    Cost: O(bytes); a last segment takes its full size, but no blocks for its zeros. A
+    tar needs twice the space while it is made.
     """
+    if os.fspath(to).endswith(SUFFIX):
+        return _backup_to_file(path, os.fspath(to), progress=progress, clock=clock)
     source, place = FileSystem(path), FileSystem(to)
     taken_ns = (clock if clock is not None else SystemClock()).wall_ns()
     if _is_within(place.path, source.path):
@@ -145,7 +106,7 @@ def backup(
             version=installed_version() or "",
             files={name: _sum_of(data, name) for name in data.names()},
         )
-        write_new_file(place, MANIFEST_NAME, _encode(made))
+        write_new_file(place, MANIFEST_NAME, encode(made))
         place.unlink(_LOCK_NAME)
     finally:
         place.close(lock)
@@ -164,7 +125,7 @@ def restore(
     copy run beside the original. Cut off, it leaves what no open takes for a store.
 
     Args:
-        backup: what `backup` made.
+        backup: what `backup` made, a directory or a tar.
         to: a new or an empty directory.
         progress: called with (bytes copied, bytes in all).
 
@@ -172,11 +133,10 @@ def restore(
         BackupError: it is unfinished, damaged or newer, or `to` is not free.
         OSError: a disk failed, or is full.
     """
-    place, out = FileSystem(backup), FileSystem(to)
-    kept = read_backup(place.path)
+    source, out = source_of(os.fspath(backup)), FileSystem(to)
+    kept = source.manifest()
     _require_free(out)
     out.make_directory()
-    data = FileSystem(os.path.join(place.path, DATA_NAME))
     done = 0
     # An open refuses a directory that holds this, and a cut off copy is never "new".
     out.close(out.create(_UNFINISHED_NAME))
@@ -185,7 +145,7 @@ def restore(
     for name in sorted(kept.files, key=lambda name: name == STORE_NAME):
         if name == STORE_NAME:
             out.sync_dir()
-        _bring_back(data, out, name=name, expected=kept.files[name])
+        _bring_back(source, out, name=name, expected=kept.files[name])
         done += kept.files[name][0]
         if progress is not None:
             progress(done, kept.size_bytes)
@@ -193,35 +153,47 @@ def restore(
     out.unlink(_UNFINISHED_NAME)
     out.sync_dir()
     for fault in verify(out).faults:
-        raise BackupError(out.path, f"is not well: {fault.file}: {fault.what}", _OTHER)
+        raise BackupError(out.path, f"is not well: {fault.file}: {fault.what}", OTHER)
     return kept
 
 
-def read_backup(path: str) -> Backup:
-    """Return what a backup says that it holds.
+def _backup_to_file(
+    path: str | os.PathLike[str],
+    to: str,
+    *,
+    progress: Progress | None,
+    clock: Clock | None,
+) -> Backup:
+    out, name = split_path(to)
+    if out.exists() and name in out.names():
+        raise BackupError(to, "is there", "nothing is overwritten: pass a new file")
+    unfinished = to + _UNFINISHED_SUFFIX
+    made = backup(path, unfinished, progress=progress, clock=clock)
+    place = FileSystem(unfinished)
+    inside = [f"{DATA_NAME}/{one}" for one in made.files]
+    pack(place, [MANIFEST_NAME, *inside], out, name, mtime_ns=made.taken_ns)
+    publish(out, name, looked_over=lambda it: _look_over(os.path.join(out.path, it)))
+    for one in (*inside, MANIFEST_NAME):
+        place.unlink(one)
+    FileSystem(os.path.join(unfinished, DATA_NAME)).remove_directory()
+    place.remove_directory()
+    return made
 
-    Raises:
-        BackupError: it is none, unfinished, damaged or newer.
-    """
-    place = FileSystem(path)
-    try:
-        names = place.names() if place.exists() else []
-    except NotADirectoryError:
-        names = []
-    if MANIFEST_NAME not in names:
-        if DATA_NAME in names:
+
+def _look_over(path: str) -> None:
+    """Read a tar to its end. Raises BackupError if it is not what it should be."""
+    source = BackupFile(path)
+    for name, expected in source.manifest().files.items():
+        size, crc = 0, 0
+        for chunk in source.chunks(name):
+            size, crc = size + len(chunk), extend(crc, chunk)
+        if (size, crc) != expected:
             raise BackupError(
-                path, "is an unfinished backup: it was cut off", "take another one"
+                f"{path}: {name}", "was not written as it was read", "see to the disk"
             )
-        raise BackupError(
-            path, f"is no backup: it has no {MANIFEST_NAME}", "check the path"
-        )
-    return _decode(read_whole(place, MANIFEST_NAME), f"{path}/{MANIFEST_NAME}")
 
 
 # -- inside ----------------------------------------------------------------------------
-
-_OTHER: Final = "restore another backup"
 
 
 def _copy_others(source: FileSystem, data: FileSystem, follow: Follow) -> None:
@@ -276,55 +248,33 @@ def _is_within(inner: str, outer: str) -> bool:
     return os.path.commonpath([inner, outer]) == outer
 
 
-def _chunks(files: FileSystem, name: str) -> Iterator[bytes]:
-    with opened(files, name) as handle:
-        files.forget_cache(handle)  # the disk is asked, not the memory
-        for at in range(0, files.size_bytes(handle), COPY_BYTES):
-            yield files.pread(handle, COPY_BYTES, at)
-
-
 def _sum_of(files: FileSystem, name: str) -> tuple[int, int]:
     size, crc = 0, 0
-    for chunk in _chunks(files, name):
+    for chunk in chunks_of_file(files, name):
         size, crc = size + len(chunk), extend(crc, chunk)
     return size, crc
 
 
 def _bring_back(
-    data: FileSystem, out: FileSystem, *, name: str, expected: tuple[int, int]
+    source: Source, out: FileSystem, *, name: str, expected: tuple[int, int]
 ) -> None:
     size, crc = 0, 0
     handle = out.create(name)
     try:
         try:
-            for chunk in _chunks(data, name):
+            for chunk in source.chunks(name):
                 write_fully(out, handle, chunk, offset=size)
                 size, crc = size + len(chunk), extend(crc, chunk)
         except FileNotFoundError:
-            raise BackupError(f"{data.path}/{name}", "is missing", _OTHER) from None
+            raise BackupError(
+                f"{source.path}/{DATA_NAME}/{name}", "is missing", OTHER
+            ) from None
         if (size, crc) != expected:
             raise BackupError(
-                f"{data.path}/{name}", "is not what was backed up: it changed", _OTHER
+                f"{source.path}/{DATA_NAME}/{name}",
+                "is not what was backed up: it changed",
+                OTHER,
             )
         out.sync(handle)
     finally:
         out.close(handle)
-
-
-def _encode(made: Backup) -> bytes:
-    """Return the bytes of the manifest: a line of JSON, and its CRC32C in a second."""
-    line = json.dumps({"format": FORMAT, **asdict(made)}).encode()
-    return b"%s\n%08x\n" % (line, extend(0, line))
-
-
-def _decode(text: bytes, path: str) -> Backup:
-    line, _, crc = text.partition(b"\n")
-    if crc != b"%08x\n" % extend(0, line):
-        raise BackupError(path, "is damaged: its checksum does not hold", _OTHER)
-    fields = json.loads(line)
-    if fields.pop("format") > FORMAT:
-        raise BackupError(
-            path, "is of a newer format", "restore it with a newer version"
-        )
-    files = {name: (size, crc) for name, (size, crc) in fields.pop("files").items()}
-    return Backup(files=files, **fields)

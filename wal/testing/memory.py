@@ -54,6 +54,13 @@ class MemoryFileSystem(FileSystem):
         with self._machine.recorded("make_directory"):
             self._machine.disk.present = True
 
+    def remove_directory(self) -> None:
+        """Remove the directory, which must be empty."""
+        with self._machine.recorded("remove_directory"):
+            if self._machine.disk.names:
+                raise self._machine.error(errno.ENOTEMPTY, "")
+            self._machine.disk.present = False
+
     def exists(self) -> bool:
         """Return whether the directory is there."""
         with self._machine.unrecorded("exists"):
