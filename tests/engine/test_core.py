@@ -31,7 +31,8 @@ from timingwheel.engine.timeline import Now
 from timingwheel.engine.volatile import VolatileLog
 from timingwheel.errors import EngineClosedError, EngineFailedError
 from wal.errors import CommitUnknownError, DiskFullError, RecordTooLargeError
-from wal.log import Log, RoomNeededError
+from wal.frame import RECORD_OVERHEAD_BYTES
+from wal.log import JOINED_BYTES, Log, RoomNeededError
 from wal.testing import MemoryFileSystem
 
 
@@ -351,6 +352,21 @@ class Sleeper(threading.Thread):
     def run(self) -> None:
         with self.core.lock:
             self.core.wait_for_due()
+
+
+def test_what_recovery_read_is_counted_over_all_of_the_log(
+    open_core: OpenCore,
+) -> None:
+    """Bodies come joined up to JOINED_BYTES, so this log comes in three pieces."""
+    disk = MemoryFileSystem()
+    core = open_core(disk, segment_size_bytes=1 << 20)
+    sizes = [JOINED_BYTES, JOINED_BYTES // 2, JOINED_BYTES]
+    records = [delay(core, 60, bytes(size)) for size in sizes]
+    for record in records:
+        core.transact(lambda _, record=record: [record])
+    core.close()
+    body_bytes = sum(RECORD_OVERHEAD_BYTES + len(record) for record in records)
+    assert open_core(disk).replayed_bytes == body_bytes
 
 
 def test_only_an_earlier_timer_wakes_whoever_waits(
