@@ -89,6 +89,15 @@ def test_a_server_that_only_dispatches_runs_none(tmp_path: Path) -> None:
         assert told["tasks"] == []
 
 
+def test_a_client_that_asks_more_often_than_the_rate_is_told_to_wait(
+    tmp_path: Path,
+) -> None:
+    command = ("serve", str(tmp_path / "data"), "--port", "0", "--rate-limit", "0.001")
+    with running(*command) as (_, told):
+        answers = [httpx.get(f"{told['url']}/api/v1/jobs") for _ in range(2)]
+    assert [answer.status_code for answer in answers] == [200, 429]
+
+
 def test_a_directory_that_is_held_names_the_next_step(tmp_path: Path) -> None:
     data = str(tmp_path / "data")
     with running("serve", data, "--port", "0"):
@@ -149,6 +158,7 @@ def test_what_serve_and_worker_cannot_mean_is_said(stage: Stage) -> None:
         ("serve", "--store", "./data"): 'pass "postgresql://',
         ("serve", "./data", "--store", "postgresql://x/jobs"): "both say where",
         ("serve", "--host", "0.0.0.0", "--port", "0"): "make a token first",
+        ("serve", "--rate-limit", "-1", "--port", "0"): "--rate-limit",
         ("serve", "--app", "nothing:app"): "--app",
         ("worker",): "name the server: --url",
         ("worker", *url): "--app module:name",

@@ -52,6 +52,13 @@ GRACE: Final = "10s"
     "LISTEN and NOTIFY; a postgresql:// URL past the pooler; off, by polling. "
     "Default: auto.",
 )
+@option(
+    "--rate-limit",
+    type=float,
+    metavar="N",
+    help="Requests a second that each token, or each address without one, may make; 0: "
+    "any number. Default: 500, on the loopback address any number.",
+)
 @option("--tokens", is_flag=True, help="Demand tokens on this machine as well.")
 @option(
     "--dispatch-only",
@@ -80,6 +87,7 @@ def serve(
     host: str | None,
     port: int | None,
     hints: str | None,
+    rate_limit: float | None,
     tokens: bool,
     dispatch_only: bool,
     grace: str,
@@ -115,6 +123,7 @@ def serve(
         host=host or session.settings.text("host") or "",
         port=session.settings.number("port") if port is None else port,
         demands_tokens=tokens,
+        rate_limit=rate_limit,
         grace=grace,
         clock=session.clock,
         hints=None if store is None else hints or session.settings.text("hints"),

@@ -40,6 +40,9 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("--port", type=int, default=DEFAULT_PORT, help="0: a free one")
     parser.add_argument("--grace", default=f"{GRACE_SECONDS:g}s")
     parser.add_argument(
+        "--rate-limit", type=float, metavar="N", help="requests a second of a client"
+    )
+    parser.add_argument(
         "--tokens", action="store_true", help="demand tokens on this machine as well"
     )
     parser.add_argument(
@@ -70,6 +73,7 @@ def main(arguments: list[str]) -> int:
             host=asked.host,
             port=asked.port,
             demands_tokens=asked.tokens,
+            rate_limit=asked.rate_limit,
             grace=asked.grace,
             hints=asked.hints,
         )

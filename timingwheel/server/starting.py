@@ -32,6 +32,7 @@ def make_server(
     host: str = DEFAULT_HOST,
     port: int = DEFAULT_PORT,
     demands_tokens: bool = False,
+    rate_limit: float | None = None,
     grace: Duration = GRACE_SECONDS,
     clock: Clock | None = None,
     hints: HintsOption | None = None,
@@ -45,6 +46,7 @@ def make_server(
         port: likewise.
         grace: likewise.
         demands_tokens: also where there are none yet; once there are, they are demanded.
+        rate_limit: as for HttpServer.
         clock: where time comes from.
         hints: of a database, see SchedulerOptions; None: as by default.
 
@@ -64,6 +66,7 @@ def make_server(
         host=host,
         port=port,
         tokens=book if demands else None,
+        rate_limit=rate_limit,
         grace=grace,
     )
 
