@@ -362,8 +362,9 @@ def test_what_recovery_read_is_counted_over_all_of_the_log(
     core = open_core(disk, segment_size_bytes=1 << 20)
     sizes = [JOINED_BYTES, JOINED_BYTES // 2, JOINED_BYTES]
     records = [delay(core, 60, bytes(size)) for size in sizes]
-    for record in records:
-        core.transact(lambda _, record=record: [record])
+    left = [*records]
+    while left:
+        core.transact(lambda _: [left.pop(0)])
     core.close()
     body_bytes = sum(RECORD_OVERHEAD_BYTES + len(record) for record in records)
     assert open_core(disk).replayed_bytes == body_bytes

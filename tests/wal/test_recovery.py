@@ -277,7 +277,9 @@ def test_what_is_cut_off_is_kept_for_a_person_to_look_at(
     assert record.__dict__["lsn"] == 1
 
 
-@pytest.mark.parametrize("end", [b"\1", b"\n", b" ", b"X", b"\\", b"\xff"], ids=bytes.hex)
+@pytest.mark.parametrize(
+    "end", [b"\1", b"\n", b" ", b"X", b"\\", b"\xff"], ids=bytes.hex
+)
 def test_a_torn_copy_lacks_zeros_at_its_end_and_nothing_else(end: bytes) -> None:
     disk, name, at, cut = torn_store(end)
     assert cut.endswith(end)
