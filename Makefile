@@ -25,7 +25,7 @@ DATA ?= ./timingwheel-demo
 # How long `make soak` goes on.
 MINUTES ?= 60
 
-.PHONY: help setup run serve test test-long browser postgres-server bench bench-full bench-smoke soak lint clean
+.PHONY: help setup run serve test test-long browser postgres-server mutate bench bench-full bench-smoke soak lint clean
 
 help: ## list these commands
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
@@ -70,6 +70,19 @@ postgres-server:
 		apt-get install -y -qq --no-install-recommends pgbouncer >/dev/null 2>&1 || \
 		echo "NOTE: pgbouncer could not be installed; the store behind it is not tested" >&2
 
+# Each call goes on where the last one ended, so the bound costs nothing: docs/mutation.md.
+# `make mutate MUTANTS="wal.tail.*"` for some, also if they were tried already.
+MUTANTS ?=
+MUTATE_SECONDS ?= 3600
+
+mutate: $(VENV)/.has-mutation ## break the code on purpose and see which breaks no test finds; goes on where it ended
+	@PATH="$(abspath $(VENV))/bin:$$PATH" TIMINGWHEEL_PURE=1 timeout --signal=INT $(MUTATE_SECONDS) \
+		nice -n 15 mutmut run --max-children 1 $(foreach name,$(MUTANTS),'$(name)') || [ $$? = 124 ]
+	@PATH="$(abspath $(VENV))/bin:$$PATH" mutmut results --all 1 | awk -F ': ' \
+		'{ sub(/^ +/, "", $$1); of = $$1; sub(/\.x(_|ǁ).*/, "", of); n[of " " $$2]++ } \
+		$$2 !~ /^(killed|timeout|caught|not checked)/ { print } \
+		END { for (key in n) print n[key], key | "sort -k2"; }'
+
 bench: $(VENV)/.has-bench $(VENV)/.compiled ## measure against baseline and peers, in one table
 	$(PY) -m bench
 
@@ -99,7 +112,7 @@ lint: $(VENV)/.has-lint $(VENV)/.compiled ## style, format, types and layers
 	$(VENV)/bin/lint-imports --no-logo
 
 clean: ## remove .venv and all caches; never a store
-	rm -rf $(VENV) build dist ./*.egg-info .benchmarks .hypothesis .mypy_cache .pytest_cache .ruff_cache .import_linter_cache
+	rm -rf $(VENV) build dist mutants ./*.egg-info .benchmarks .hypothesis .mypy_cache .pytest_cache .ruff_cache .import_linter_cache
 	rm -f timingwheel/*.so timingwheel/*/*.so wal/*.so bench/*.so
 	find wal timingwheel tests bench docs -name __pycache__ -type d -prune -exec rm -rf {} + 2>/dev/null || true
 
@@ -119,6 +132,10 @@ $(VENV)/.has-test: pyproject.toml $(BASE)
 $(VENV)/.has-bench: pyproject.toml $(BASE)
 	$(PIP) --editable '.[bench]'
 	@touch $@ $(VENV)/.has-run $(VENV)/.compiled
+
+$(VENV)/.has-mutation: pyproject.toml $(BASE)
+	$(PIP) --editable '.[mutation,lint,test]'
+	@touch $@ $(VENV)/.has-run $(VENV)/.has-serve $(VENV)/.has-test $(VENV)/.compiled
 
 # The checkers read the tests and the benchmarks too, so they need what those import.
 $(VENV)/.has-lint: pyproject.toml $(BASE)
