@@ -18,11 +18,11 @@ from typing import Any
 from tests.crash.fault_disk import FaultDisk, Trouble
 from tests.crash.log_fault_sweep import NO_ROOM
 from tests.crash.store_driver import Broken, MakeStore, StoreDriver, make_store
-from tests.stores.embedded_stage import KeptHistory
 from tests.stores.stage import WORKER, draft
 from timingwheel.errors import EngineFailedError, TimingWheelError
 from timingwheel.jobs.model import Outcome
 from timingwheel.jobs.store import Claim
+from timingwheel.scheduler.simulated import KeptHistory
 from wal.errors import CommitUnknownError, DiskFullError, StoreError, WalError
 from wal.testing import MemoryFileSystem
 
