@@ -179,6 +179,12 @@ class Tap:
             self._here.found.append(True)
         self._strike(fault)
 
+    def meet_work(self) -> None:
+        """Note that a handler has started; that is no message, and counts as none."""
+        if self._fault is not None and self._fault.kind == "work":
+            with self.during("work", []):
+                self.meet("before")
+
     def _is_the_one(self, fault: Fault) -> bool:
         if fault.kind == "any":
             self._messages += 1
@@ -345,8 +351,7 @@ def work(ctx: Any) -> None:
     """Be seen to start, and work a while."""
     sink, seconds = HERE[0]
     sink.write(ctx)
-    with TappedCursor.tap.during("work", []):
-        TappedCursor.tap.meet("before")
+    TappedCursor.tap.meet_work()
     if seconds:
         threading.Event().wait(seconds)  # that nobody sets
 
