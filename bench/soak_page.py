@@ -103,7 +103,7 @@ def _of_kills(soak: Soak, kills: Sequence[dict[str, Any]]) -> Iterator[str]:
         "kills, while the store opened": f"{opening}",
         "timers made and acknowledged": f"{totals['acknowledged']:,}",
         "cancelled and acknowledged": f"{totals['cancelled']:,}",
-        "delivered before their life's end": f"{totals['delivered']:,}",
+        "delivered before the next life had opened": f"{totals['delivered']:,}",
         "delivered again after a kill": f"{soak['totals'].get('delivered again', 0):,}",
         "not acknowledged at a kill, and there after it": (
             f"{totals.get('survived unacknowledged', 0):,}"

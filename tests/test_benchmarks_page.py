@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+from bench import soak_page
 from bench.page import BEGIN, END, pages
 from bench.rounds import OURS, RATE
 
@@ -52,3 +53,9 @@ def test_only_what_stands_between_the_marks_is_written_anew(tmp_path: Path) -> N
     assert "10,000" in made[page]
     assert "Not measured there: Redis" in made[page]
     assert "<svg" in made[tmp_path / "images" / "durable-rate.svg"]
+
+
+def test_the_page_of_the_soak_is_made_of_its_json() -> None:
+    """If not: python -m bench.soak_page."""
+    for path, text in soak_page.render(DOCS):
+        assert path.read_text(encoding="utf-8") == text, path
