@@ -47,6 +47,7 @@ RESERVE_BYTES: Final = 64 << 20
 UNSYNCED_BYTES_MAX: Final = 8 << 20
 UNSYNCED_RECORDS_MAX: Final = 65_536
 INTERVAL_MS: Final = 50
+MEMORY_RETRY_SECONDS: Final = 0.1
 JOINED_BYTES: Final = 256 << 10
 """A good size for `joined_bytes`: it stays in a processor's cache."""
 SYNC_BOUNDS_NS: Final = tuple(
@@ -266,6 +267,24 @@ class Log:
         for group in self.groups(joined_bytes=JOINED_BYTES):
             for place, payload in enumerate(decode_records(group.body)):
                 yield Record(Lsn(group.first_lsn + place), payload)
+
+    def drop_ready(self) -> bool:
+        """In read mode: give the room of one segment made ahead back to the disk.
+
+        For what the owner of the log needs room for on a full disk, before `start`.
+
+        Returns:
+            False if none is left.
+
+        Raises:
+            OSError: the disk failed.
+        """
+        self._require_owner()
+        assert self.report is None, "in append mode they are the pool's"
+        for name in ready_names(self._files):
+            self._files.unlink(name)
+            return True
+        return False
 
     def start(self) -> Report:
         """Enter append mode: keep what is cut off, begin a new segment, run threads.
@@ -639,6 +658,9 @@ class Log:
                 self.sync(lsn)
             except WalError:
                 return  # everybody learns of it from the listeners and their next call
+            except MemoryError:
+                with self._mutex:  # nothing was lost; it is tried again
+                    self._work.wait(MEMORY_RETRY_SECONDS)
 
     def _finish(self) -> None:
         last_lsn = self.appended_lsn

@@ -59,6 +59,7 @@ class HookedHistory(KeptHistory):
 
     then: Callable[[], Any] | None = None
     refuses = False
+    is_blind = False
 
     def run(self, run_id: Any) -> Any:
         return self._answered(super().run(run_id))
@@ -73,6 +74,11 @@ class HookedHistory(KeptHistory):
         if self.refuses:
             raise HistoryError(self.path, "is refused by the test", "let it")
         super().write(entries, now_ns=now_ns)
+
+    def rows(self, question: str, values: Any) -> list[Any]:
+        if self.is_blind:
+            raise HistoryError(self.path, "cannot be read by the test", "let it")
+        return super().rows(question, values)
 
     def _answered(self, answer: Any) -> Any:
         then, self.then = self.then, None
@@ -431,9 +437,13 @@ def test_a_history_that_refuses_stops_no_put_after_an_opening(
     stage.start()
     job = stage.put(0)
     assert [run.job_id for run in stage.step()] == [job]
+    keyed = stage.put(0, key="k")  # nothing refers to it: that is seen in memory
+    assert [run.job_id for run in stage.step()] == [keyed]
+    assert stage.store.put([draft(0, key="k")]) == [JobRef(keyed, created=False)]
+    history.is_blind = True
     with pytest.raises(HistoryError):
-        stage.put(0, key="k")
-    history.refuses = False
+        stage.put(0, key="other")
+    history.refuses = history.is_blind = False
 
 
 def test_a_follow_up_that_the_history_cannot_judge_is_refused_and_not_the_end(
@@ -445,13 +455,13 @@ def test_a_follow_up_that_the_history_cannot_judge_is_refused_and_not_the_end(
     stage.stop(crash=True)
     stage.history.end()
     stage.history = history = HookedHistory(":memory:")
-    history.refuses = True
     stage.start()
     job = stage.put(0, retry=STEADY)
     claim = stage.start_one()
+    history.is_blind = True
     assert stage.end(claim, follow_ups=(draft(0, key="k"),)) is Verdict.ACCEPTED
     assert stage.store._read.live_runs_of(job)[0].state is RunState.RETRYING
-    history.refuses = False
+    history.is_blind = False
 
 
 def test_a_key_that_is_in_use_stays_so_however_much_ends_beside_the_put(

@@ -72,6 +72,7 @@ from timingwheel.stores.deciding.putting import put_all
 from timingwheel.stores.forecast import load_ahead
 from timingwheel.stores.history import History
 from timingwheel.stores.history_entries import HistoryRun
+from timingwheel.stores.history_errors import HistoryError
 from timingwheel.stores.history_retention import Retention
 from timingwheel.stores.identity import require_run_id
 from timingwheel.stores.listing import Listing
@@ -193,7 +194,7 @@ class EmbeddedStore:
                 place, is_there = _history_of(path)
                 # Looked into before the log is touched: a failed open changes nothing.
                 if is_there:
-                    history = opened = History(place)
+                    history = opened = _open_history(place, log)
             return cls(
                 log,
                 history if history is not None else lambda: History(place),
@@ -749,6 +750,20 @@ class EmbeddedStore:
         self._core.check()
         with self._core.lock:
             self._state.check()
+
+
+def _open_history(place: str, log: Log | VolatileLog) -> History:
+    """Open a history; on a full disk by the room of a segment that is only made ahead.
+
+    SQLite takes 32 KiB to open a database that was closed, and log and jobs may have
+    everything they need: their reserve is there for such a time.
+    """
+    try:
+        return History(place)
+    except HistoryError as error:
+        if not (error.is_no_room and isinstance(log, Log) and log.drop_ready()):
+            raise
+        return History(place)
 
 
 def _history_of(path: _Path) -> tuple[str, bool]:

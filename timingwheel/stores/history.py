@@ -15,7 +15,7 @@ beside a thread that never rests.
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from heapq import merge
 from typing import Any, Final
 
@@ -57,6 +57,7 @@ from timingwheel.stores.history_retention import Purge, Retention
 from timingwheel.stores.history_schema import HISTORY
 from timingwheel.stores.identity import require_run_id
 from timingwheel.stores.sqlite_connections import Connections
+from timingwheel.stores.sqlite_files import Connection
 
 __all__ = [
     "Entry",
@@ -92,6 +93,9 @@ class History:
 
     def __init__(self, path: str) -> None:
         self.path = path
+        self.unwritten: Callable[[], Sequence[Entry]] = tuple
+        """Returns what is final, cannot be written now, and is to be shown all the
+        same; in LSN order."""
         self._connections = Connections(path, HISTORY)
         try:
             row = self.rows("SELECT reached_lsn FROM progress", [])[0]
@@ -276,9 +280,20 @@ class History:
         return [body for (body,) in self.rows(question, values)]
 
     def rows(self, question: str, values: Sequence[object]) -> list[Any]:
-        """Return what a question finds."""
+        """Return what a question finds.
+
+        Cost: while something is unwritten, that of writing all of it.
+        """
+        if self.unwritten():
+            with self._connections.preview(self._show_unwritten) as connection:
+                return connection.execute(question, values).fetchall()
         with self._connections.reader() as connection:
             return connection.execute(question, values).fetchall()
+
+    def _show_unwritten(self, connection: Connection) -> None:
+        new = [entry for entry in self.unwritten() if entry.lsn > self._reached_lsn]
+        if new:
+            apply(connection, new, 0)  # when jobs ended matters to a purge alone
 
 
 class _RunAlone(msgspec.Struct):

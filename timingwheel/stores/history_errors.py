@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from timingwheel.errors import TimingWheelError
+from timingwheel.stores.sqlite_files import NO_ROOM
 
 __all__ = ["HistoryError"]
 
@@ -24,6 +25,11 @@ class HistoryError(TimingWheelError):
         self.path = path
         self.found = found
         self.fix = fix
+
+    @property
+    def is_no_room(self) -> bool:
+        """Whether it is the disk that is full."""
+        return self.found.startswith(NO_ROOM)
 
     def __str__(self) -> str:
         return f"history {self.path} {self.found}: {self.fix}"

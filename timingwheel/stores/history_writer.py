@@ -12,6 +12,7 @@ import logging
 import threading
 from collections import deque
 from collections.abc import Callable, Iterable
+from itertools import takewhile
 from typing import Final
 
 from timingwheel.clock import Clock
@@ -71,6 +72,7 @@ class HistoryWriter:
         self._durable_lsn = history.reached_lsn
         self._linger_until_ns: int | None = None
         self._hurry_lsn = 0  # somebody waits for this one in flush()
+        self._shown_lsn = 0  # up to here readers see what could not be written
         self._failure: TimingWheelError | None = None
         self._retry_at_ns = 0
         self._purge: Purge | None = None
@@ -80,6 +82,7 @@ class HistoryWriter:
         self._thread = threading.Thread(
             target=self._run, name="timingwheel-history", daemon=True
         )
+        history.unwritten = self._unwritten
 
     @property
     def congested(self) -> bool:
@@ -144,8 +147,7 @@ class HistoryWriter:
 
         Args:
             lsn: what has to be in the history.
-            may_fail: do not wait for a disk to mend, as who only reads would rather
-                hear of it.
+            may_fail: do not wait for a disk to mend.
 
         Returns:
             False if the writer has stopped before.
@@ -167,6 +169,24 @@ class HistoryWriter:
                     raise self._failure.with_traceback(None)
                 self._clock.wait(self._changed, None)
             return True
+
+    def settle(self, lsn: int) -> None:
+        """Wait until reading the history shows all up to `lsn`; durable() must reach it.
+
+        It is written, or, if the disk refuses that now, shown from memory: a read needs
+        no room on the disk.
+        """
+        try:
+            self.flush(lsn, may_fail=True)
+        except TimingWheelError:
+            with self._changed:
+                self._shown_lsn = max(self._shown_lsn, lsn)
+
+    def _unwritten(self) -> list[Entry]:
+        with self._changed:
+            shown_lsn = min(self._shown_lsn, self._durable_lsn)
+            until_shown = takewhile(lambda e: e.lsn <= shown_lsn, self._pending)
+            return list(until_shown)
 
     def stop(self) -> None:
         """Write what is durable, if the disk lets us, and end the thread. Idempotent.

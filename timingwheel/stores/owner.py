@@ -349,7 +349,7 @@ class StoreOwner:
         """
         if self._recovered_lsn and any(map(asks_for_past, drafts)):
             # What ended before the last opening is in no memory but the history.
-            self._writer.flush(self._recovered_lsn, may_fail=True)
+            self._writer.settle(self._recovered_lsn)
             self._recovered_lsn = 0
         return look_back(
             self.read,
@@ -360,12 +360,12 @@ class StoreOwner:
         )
 
     def flush(self) -> int:
-        """Have all that is final in the history before it is read; return up to where."""
+        """Have the history show all that is final; return up to where."""
         self.core.require_alive()
         with self.core.lock:  # so that all of it is applied
             lsn = self._log.appended_lsn
         self._sync(lsn)
-        self._writer.flush(lsn, may_fail=True)
+        self._writer.settle(lsn)
         return lsn
 
     def has_ended_since(self, job_id: JobId, lsn: int) -> bool:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import sqlite3
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from timingwheel.stores.sqlite_files import (
@@ -86,6 +86,28 @@ class Connections:
                     writer.execute("ROLLBACK")
                 raise
 
+    @contextmanager
+    def preview(self, change: Callable[[Connection], None]) -> Iterator[Connection]:
+        """Lend the writer as it is after a change, which is undone in the end.
+
+        Needs no room on the disk: until a commit, what is new lies in SQLite's cache.
+
+        Args:
+            change: called in the transaction, before the connection is lent.
+        """
+        with self.writing, self._told():
+            self._require_open()
+            writer = self.writer
+            writer.execute("PRAGMA cache_spill = OFF")  # a large change, too
+            writer.execute("BEGIN IMMEDIATE")
+            try:
+                change(writer)
+                yield writer
+            finally:
+                if writer.in_transaction:
+                    writer.execute("ROLLBACK")
+                writer.execute("PRAGMA cache_spill = ON")
+
     def close(self) -> None:
         """Close all; one that is lent closes when it comes back. Idempotent."""
         with self._pool:
@@ -102,6 +124,10 @@ class Connections:
             yield
         except sqlite3.Error as error:
             raise refusal(self.path, self._schema, error) from error
+        except MemoryError as error:
+            raise self._schema.refuse(
+                self.path, "found no memory", "free some; it is tried again"
+            ) from error
 
     def _require_open(self) -> None:
         if self._closed:

@@ -18,6 +18,7 @@ from timingwheel.errors import TimingWheelError
 Connection = sqlite3.Connection
 
 IN_MEMORY: Final = ":memory:"
+NO_ROOM: Final = "has no room on the disk"
 _BUSY_SECONDS: Final = 5.0
 _COPY_PAGES: Final = 256
 _CHECKPOINT_PAGES: Final = 4_000  # 16 MiB: hot pages are copied back less often
@@ -138,7 +139,11 @@ def open_reader(path: str, schema: Schema) -> Connection:
 
 def refusal(path: str, schema: Schema, error: sqlite3.Error) -> TimingWheelError:
     """Return what to tell of an error of SQLite's."""
-    code = getattr(error, "sqlite_errorcode", sqlite3.SQLITE_ERROR) & 0xFF
+    whole = getattr(error, "sqlite_errorcode", sqlite3.SQLITE_ERROR)
+    # The file that readers share could not grow.
+    code = (
+        sqlite3.SQLITE_FULL if whole == sqlite3.SQLITE_IOERR_SHMSIZE else whole & 0xFF
+    )
     if code in _DAMAGED:
         found, fix = _DAMAGED[code], schema.move_away
     else:
@@ -153,7 +158,7 @@ _DAMAGED: Final = {
     sqlite3.SQLITE_NOTADB: "is not an SQLite database, or damaged",
 }
 _WORDS: Final = {
-    sqlite3.SQLITE_FULL: ("has no room on the disk", "make room; it is tried again"),
+    sqlite3.SQLITE_FULL: (NO_ROOM, "make room; it is tried again"),
     sqlite3.SQLITE_BUSY: (
         "is locked by another program",
         "end that program's transaction; it is tried again",
