@@ -119,14 +119,17 @@ class FramePlan:
                 return None
             frame = PendingFrame(first, rotate=rotate)
             opened = [frame]
+        # What may find no memory comes first, so all of it happens or nothing.
+        count, next_lsn = frame.record_count + record_count, first + record_count
+        waiting = self.bytes_waiting + size, self.records_waiting + record_count
         frame.body += body
-        frame.record_count += record_count
-        self._frames += opened
+        if opened:
+            self._frames += opened
+        frame.record_count = count
         self._offset = offset
         self._limit = limit
-        self.next_lsn = first + record_count
-        self.bytes_waiting += size
-        self.records_waiting += record_count
+        self.next_lsn = next_lsn
+        self.bytes_waiting, self.records_waiting = waiting
         return Lsn(first)
 
     def take(self, *, everything: bool) -> list[PendingFrame]:

@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import os
 import re
 import threading
 from collections import deque
@@ -199,6 +200,9 @@ class SegmentPool:
                 self._make(name)
         except OSError as error:
             failure = error
+        except MemoryError:
+            # Else the thread would end, and whoever needs a segment wait for ever.
+            failure = OSError(errno.ENOMEM, os.strerror(errno.ENOMEM), name)
         finally:
             self._filling = False  # before a call, at which Ctrl-C may come
             self._lock.acquire()
@@ -218,7 +222,7 @@ class SegmentPool:
                 if self._stopped:
                     raise InterruptedError(errno.EINTR, "the log closes", _FILLING)
             files.sync(handle)
-        except OSError:
+        except (OSError, MemoryError):
             with contextlib.suppress(OSError):
                 files.unlink(_FILLING)
             raise

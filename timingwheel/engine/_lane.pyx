@@ -125,6 +125,9 @@ cdef class Lane:
                 core.applied_lsn = timer_id
                 self._wake(core, tick)
                 return timer_id
+        except BaseException as error:
+            core.broke_off(error)
+            raise
         finally:
             if core.letting_pass:
                 core.release()
@@ -148,6 +151,9 @@ cdef class Lane:
                 core.state.apply_group(first, body)
                 core.applied_lsn = first + count - 1
                 return first
+        except BaseException as error:
+            core.broke_off(error)
+            raise
         finally:
             core.release()
         return 0
@@ -198,6 +204,9 @@ cdef class Lane:
             core.applied_lsn = lsn
             self._wake(core, tick)
             return lsn
+        except BaseException as error:
+            core.broke_off(error)
+            raise
         finally:
             core.release()
 
@@ -229,6 +238,9 @@ cdef class Lane:
             table.remove(timer_id)
             core.applied_lsn = lsn
             return lsn
+        except BaseException as error:
+            core.broke_off(error)
+            raise
         finally:
             if core.letting_pass:
                 core.release()
@@ -237,7 +249,9 @@ cdef class Lane:
 
     cdef object _append(self, body, count, bint urgent):
         """Append under the lock; None if the general way has to be gone."""
-        if self.core.closed is not None or (not urgent and self.log.congested):
+        if self.core.closed is not None or self.core.failed is not None:
+            return None
+        if not urgent and self.log.congested:
             return None
         try:
             if urgent:

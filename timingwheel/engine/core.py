@@ -144,6 +144,9 @@ class EngineCore:
         """When the tick thread will look again; None: not before it is woken."""
         self.closed: str | None = None
         """Why nothing may be asked any more, None while it may."""
+        self.failed: str | None = None
+        """Why memory may differ from the log, None while it cannot: then nothing may be
+        asked either, and the next open reads the log."""
         self.state = EngineState(
             owner.apply,
             reach_lsn=log.snapshot.reach_lsn if log.snapshot is not None else 0,
@@ -202,9 +205,33 @@ class EngineCore:
             events = decide(self._log.next_lsn)
             if events:
                 self._append(events, urgent=urgent)
-            return self._log.appended_lsn
+            lsn = self._log.appended_lsn
+        except BaseException as error:
+            self.broke_off(error)
+            raise
+        else:
+            return lsn
         finally:
             self.release()
+
+    def broke_off(self, error: BaseException) -> None:
+        """Note that a change raised; the lock is held.
+
+        Without memory, or by Ctrl-C, it may have stopped between its record in the log
+        and its effect. Then nobody can say what memory holds, and the engine has failed.
+        """
+        if isinstance(error, WalError | TimingWheelError):
+            return  # refused in time
+        self.failed = _HALF_DONE  # first: what follows may find no memory either
+        if self._log.next_lsn == self.applied_lsn + 1:
+            self.failed = None
+
+    def fail(self) -> None:
+        """Stop the engine, since what a tick took out of it was lost on the way.
+
+        What had failed or was closed before keeps its own reason.
+        """
+        self.failed = _HALF_DONE
 
     def release(self) -> None:
         """Release the lock after a request, and let those go on who waited for one."""
@@ -241,6 +268,10 @@ class EngineCore:
                         self._let_pass()
             except RoomNeededError:
                 self.make_room(urgent=urgent)
+            except MemoryError:
+                # Its iterator changes more than what was appended.
+                self.failed = _HALF_DONE
+                raise
         with self.lock:
             return self._log.appended_lsn
 
@@ -447,6 +478,8 @@ class EngineCore:
         failure = self._log.failure
         if failure is not None:
             raise EngineFailedError(_FAILED) from failure
+        if self.failed is not None:
+            raise EngineFailedError(self.failed)
 
     @property
     def forked(self) -> bool:
@@ -567,15 +600,20 @@ class EngineCore:
         if due_ns is not None and due_ns <= now.monotonic_ns:
             self.tick_lag.add(now.monotonic_ns - max(due_ns, self._ticked_ns))
         self._ticked_ns = now.monotonic_ns
-        timers, armed = state.take_due(now, limit)
-        due = Due(timers, armed, self._log.next_lsn + len(events), now)
         try:
-            if timers or armed:
-                events += self._owner.decide_due(due)
-            if events:
-                self._append(events, urgent=True)
-        except BaseException:
-            state.put_back(timers, armed, now)
+            timers, armed = state.take_due(now, limit)
+            due = Due(timers, armed, self._log.next_lsn + len(events), now)
+            try:
+                if timers or armed:
+                    events += self._owner.decide_due(due)
+                if events:
+                    self._append(events, urgent=True)
+            except BaseException as error:
+                state.put_back(timers, armed, now)
+                self.broke_off(error)
+                raise
+        except MemoryError:
+            self.failed = _HALF_DONE  # what was taken out may be nowhere now, or twice
             raise
         assert not (unsettled := state.table.unsettled(timers)), (
             f"nothing was decided for {unsettled}"
@@ -632,6 +670,10 @@ _AWAKE: Final = -1
 _FAILED: Final = (
     "the disk failed and the engine stopped; what was acknowledged is safe. Mend the "
     "disk and open the directory again"
+)
+_HALF_DONE: Final = (
+    "a change was cut off, for want of memory perhaps, and the engine stopped; its log "
+    "is whole. Close it, free memory, and open the directory again"
 )
 _FORKED: Final = (
     "this process is a fork of the engine's owner and may not use it: open the engine "

@@ -90,6 +90,9 @@ class Lane:
                 self._table.set_handle(slot, self._wheel.insert(tick, timer_id))
                 core.applied_lsn = timer_id
                 core.wake_if_earlier(self._timeline.tick_due_ns(Base.ELAPSED, tick))
+        except BaseException as error:
+            core.broke_off(error)
+            raise
         finally:
             core.release()
         return timer_id
@@ -114,6 +117,9 @@ class Lane:
             if first:
                 core.state.apply_group(first, body)
                 core.applied_lsn = first + len(delays) - 1
+        except BaseException as error:
+            core.broke_off(error)
+            raise
         finally:
             core.release()
         return first
@@ -155,6 +161,9 @@ class Lane:
                 table.set_handle(slot, self._wheel.insert(tick, timer_id))
                 core.applied_lsn = lsn
                 core.wake_if_earlier(self._timeline.tick_due_ns(Base.ELAPSED, tick))
+        except BaseException as error:
+            core.broke_off(error)
+            raise
         finally:
             core.release()
         return lsn
@@ -179,6 +188,9 @@ class Lane:
                 self._wheel.cancel(handle)
                 self._table.remove(timer_id)
                 core.applied_lsn = lsn
+        except BaseException as error:
+            core.broke_off(error)
+            raise
         finally:
             core.release()
         return lsn
@@ -199,7 +211,10 @@ class Lane:
         Only what adds work (`urgent=False`) must wait while too much is un-synced.
         """
         log = self._log
-        if self._core.closed is not None or (not urgent and log.congested):
+        core = self._core
+        if core.closed is not None or core.failed is not None:
+            return 0
+        if not urgent and log.congested:
             return 0
         try:
             return log.append_group(body, count, urgent=urgent)

@@ -117,10 +117,13 @@ class Snapshotter:
                 self.write_throttled()
             except _StoppedError:
                 return
-            except (OSError, SnapshotDamagedError) as error:
+            except (OSError, SnapshotDamagedError, MemoryError) as error:
                 # Not fatal: the log has everything. Try again after as much growth.
                 self._begun_at = self._log.bytes_written
-                _logger.warning("a snapshot failed and will be tried again: %s", error)
+                _logger.warning(
+                    "a snapshot failed and will be tried again: %s",
+                    str(error) or "no memory",
+                )
             except (WalError, TimingWheelError):
                 return  # the log failed or the engine closed: others say so
 
