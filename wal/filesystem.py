@@ -140,12 +140,20 @@ class FileSystem:
         os.ftruncate(handle, size_bytes)
 
     def datasync(self, handle: Handle) -> None:
-        """Make the file's bytes and length durable, not its name."""
+        """Make the file's bytes and length durable, not its name.
+
+        Raises:
+            FileNotFoundError: the file was removed, so nothing can find its bytes.
+        """
         os.fdatasync(handle)
+        if not os.fstat(handle).st_nlink:
+            self._require_name(handle)
 
     def sync(self, handle: Handle) -> None:
-        """Make the file durable with all its metadata, not its name."""
+        """Make the file durable with all its metadata; raises as `datasync`."""
         os.fsync(handle)
+        if not os.fstat(handle).st_nlink:
+            self._require_name(handle)
 
     def forget_cache(self, handle: Handle) -> None:
         """Drop the file's clean pages, so that the next read asks the disk.
@@ -208,6 +216,16 @@ class FileSystem:
     def process_label(self) -> str:
         """Return how this process is named to others that find the lock taken."""
         return f"process {os.getpid()}"
+
+    def _require_name(self, handle: Handle) -> None:
+        """Raise if no name leads to a file; there are systems that never count them."""
+        number = os.fstat(handle).st_ino
+        with contextlib.suppress(FileNotFoundError), os.scandir(self.path) as entries:
+            if any(entry.inode() == number for entry in entries):
+                return
+        raise FileNotFoundError(
+            errno.ENOENT, "was removed while it was open, with all it held", self.path
+        )
 
     def _at(self, name: str) -> str:
         return os.path.join(self.path, name)
