@@ -318,14 +318,15 @@ def read_frames(
     cdef const uint8_t* source = <const uint8_t*>PyBytes_AS_STRING(data)
     cdef Py_ssize_t size = PyBytes_GET_SIZE(data), begin, offset, joined = 0
     cdef Py_ssize_t copy_from
-    cdef int64_t last_lsn, first
+    cdef int64_t last_lsn
+    cdef uint64_t first  # may be one beyond the last number that there is
     cdef uint32_t chain_crc
     cdef uint16_t flags
     cdef uint64_t wall_ns
     cdef FrameHead head
     begin, last_lsn, chain_crc, flags, wall_ns = place
     copy_from = offset = begin
-    first = last_lsn + 1
+    first = <uint64_t>last_lsn + 1
     while offset < until:
         try:
             if not head_at(source, size, offset, seed, &head):
@@ -348,18 +349,18 @@ def read_frames(
         flags = head.flags
         wall_ns = head.wall_ns
         if last_lsn <= after_lsn:
-            first = last_lsn + 1
+            first = <uint64_t>last_lsn + 1
             copy_from = offset
         else:
             joined += head.body_length
     if offset == begin:
         return place, None
     place = Place(offset, last_lsn, chain_crc, FLAGS[flags], wall_ns)
-    if last_lsn < first:
+    if <uint64_t>last_lsn < first:
         return place, None
     return place, Group(
         first,
-        last_lsn - first + 1,
+        <uint64_t>last_lsn - first + 1,
         joined_bodies(source, copy_from, offset, joined),
         wall_ns,
         FLAGS[flags],
