@@ -129,10 +129,7 @@ cdef class Lane:
             core.broke_off(error)
             raise
         finally:
-            if core.letting_pass:
-                core.release()
-            else:
-                lock.release()
+            _release(core, lock)
         return 0
 
     def schedule_many(self, delays, payloads):
@@ -155,7 +152,7 @@ cdef class Lane:
             core.broke_off(error)
             raise
         finally:
-            core.release()
+            _release(core, lock)
         return 0
 
     def reschedule(self, timer_id, delay):
@@ -208,7 +205,7 @@ cdef class Lane:
             core.broke_off(error)
             raise
         finally:
-            core.release()
+            _release(core, lock)
 
     def cancel(self, timer_id):
         """Remove a timer that waits; return an LSN, or 0 for the general way."""
@@ -242,10 +239,7 @@ cdef class Lane:
             core.broke_off(error)
             raise
         finally:
-            if core.letting_pass:
-                core.release()
-            else:
-                lock.release()
+            _release(core, lock)
 
     cdef object _append(self, body, count, bint urgent):
         """Append under the lock; None if the general way has to be gone."""
@@ -301,6 +295,16 @@ cdef class Lane:
             _write(out, now_ns + delay_ns, PyBytes_AS_STRING(payload), size)
             out += HEAD_BYTES + size
         return body
+
+
+cdef int _release(core, lock) except -1:
+    """Release the lock, whatever a signal's handler raises before it."""
+    try:
+        if core.letting_pass:
+            core.pass_on()
+    finally:
+        lock.release()
+    return 0
 
 
 cdef inline int64_t _delay_ns(delay) except? -2:

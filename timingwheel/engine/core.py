@@ -119,7 +119,7 @@ class EngineCore:
         self.wake = threading.Condition(self.lock)
         """Notified when a timer becomes due earlier than the tick thread expects."""
         self._passed = threading.Condition(self.lock)
-        self._queued: deque[None] = deque()
+        self._queued: deque[object] = deque()
         """One for each request that waits for the lock."""
         self.letting_pass = 0
         """How many threads wait until somebody has had the lock."""
@@ -194,37 +194,42 @@ class EngineCore:
         Raises:
             RoomNeededError: `make_room` on a thread, then call again.
         """
-        if not self.lock.acquire(blocking=False):
-            self._queued.append(None)  # so that who has much to do lets others pass
-            try:
-                self.lock.acquire()
-            finally:
-                self._queued.pop()
+        waiting: object = None
         try:
-            self.require_alive()
-            events = decide(self._log.next_lsn)
-            if events:
-                self._append(events, urgent=urgent)
-            lsn = self._log.appended_lsn
-        except BaseException as error:
-            self.broke_off(error)
-            raise
-        else:
-            return lsn
+            if self.lock.locked():
+                waiting = object()
+                self._queued.append(waiting)  # so that who has much to do lets us pass
+            # Not `acquire`: a signal's handler can raise between it and a `try`.
+            with self.lock:
+                if waiting is not None:
+                    self._queued.remove(waiting)
+                    waiting = None
+                try:
+                    self.require_alive()
+                    events = decide(self._log.next_lsn)
+                    if events:
+                        self._append(events, urgent=urgent)
+                    return self._log.appended_lsn
+                finally:
+                    self.pass_on()
         finally:
-            self.release()
+            if waiting is not None:
+                with contextlib.suppress(ValueError):
+                    self._queued.remove(waiting)
 
     def broke_off(self, error: BaseException) -> None:
         """Note that a change raised; the lock is held.
 
-        Without memory, or by Ctrl-C, it may have stopped between its record in the log
-        and its effect. Then nobody can say what memory holds, and the engine has failed.
+        Without memory, or by what a signal's handler raises, it may have stopped between
+        its record in the log and its effect. Then nobody can say what memory holds: the
+        engine has failed, since what followed could contradict the log.
         """
         if isinstance(error, WalError | TimingWheelError):
             return  # refused in time
+        former = self.failed
         self.failed = _HALF_DONE  # first: what follows may find no memory either
         if self._log.next_lsn == self.applied_lsn + 1:
-            self.failed = None
+            self.failed = former
 
     def fail(self) -> None:
         """Stop the engine, since what a tick took out of it was lost on the way.
@@ -233,11 +238,10 @@ class EngineCore:
         """
         self.failed = _HALF_DONE
 
-    def release(self) -> None:
-        """Release the lock after a request, and let those go on who waited for one."""
+    def pass_on(self) -> None:
+        """Let those go on who waited for a request to pass; the lock is held."""
         if self.letting_pass:
             self._passed.notify()
-        self.lock.release()
 
     def make_room(self, *, urgent: bool) -> None:
         """Wait until the log has a segment; raises as `submit`."""
@@ -471,7 +475,7 @@ class EngineCore:
 
         Raises:
             EngineClosedError: it is closed, or this is a forked child.
-            EngineFailedError: the disk failed.
+            EngineFailedError: the disk failed, or an error came amid a change.
         """
         if self.closed is not None:
             raise EngineClosedError(self.closed)
@@ -532,12 +536,14 @@ class EngineCore:
         """Read snapshot and log, begin a new segment, rebuild the wheels."""
         log, state = self._log, self.state
         for block in log.snapshot_blocks():
-            blob = load(state, block)
-            if blob is not None:
-                self._owner.load(blob)
+            with _foreign_refused("a block of its snapshot"):
+                blob = load(state, block)
+                if blob is not None:
+                    self._owner.load(blob)
         for group in log.groups(joined_bytes=JOINED_BYTES):
             self.replayed_bytes += len(group.body)
-            state.apply_group(group.first_lsn, group.body)
+            with _foreign_refused(f"a record from LSN {group.first_lsn} on"):
+                state.apply_group(group.first_lsn, group.body)
         report = log.start()
         reading = self.clock.read()
         last_wall_ns = report.last_wall_ns or reading.wall_ns
@@ -567,13 +573,16 @@ class EngineCore:
         body = encode_records(events)
         try:
             first = self._log.append_group(body, len(events), urgent=urgent)
+            if len(events) >= BATCH_MIN and events[0][0] == Kind.TIMER_SCHEDULED:
+                self.state.apply_group(first, body)
+            else:
+                self.state.apply(first, events)
+            self.applied_lsn = first + len(events) - 1
         except (LogFailedError, LogClosedError) as error:
             raise self._in_engine_words(error) from error
-        if len(events) >= BATCH_MIN and events[0][0] == Kind.TIMER_SCHEDULED:
-            self.state.apply_group(first, body)
-        else:
-            self.state.apply(first, events)
-        self.applied_lsn = first + len(events) - 1
+        except BaseException as error:
+            self.broke_off(error)
+            raise
 
     # -- the tick, inside ---------------------------------------------------------------
 
@@ -583,8 +592,8 @@ class EngineCore:
         if wake_at_ns == _AWAKE:
             return
         if wake_at_ns is None or due_ns < wake_at_ns:
-            self.wake_at_ns = due_ns
             self.wake.notify_all()
+            self.wake_at_ns = due_ns
 
     def _tick(self, limit: int) -> tuple[Due, bool]:
         """Decide, append and apply what is due now; the lock is held.
@@ -638,7 +647,7 @@ class EngineCore:
         with self.lock:
             if self.closed is not None:
                 return
-            if self._log.failure is None:
+            if self._log.failure is None and self.failed is None:
                 # A step that no tick has seen yet would move delays over the restart.
                 events = self._step_events(self.state.timeline.now(self.clock.read()))
                 with contextlib.suppress(RoomNeededError):
@@ -672,13 +681,28 @@ _FAILED: Final = (
     "disk and open the directory again"
 )
 _HALF_DONE: Final = (
-    "a change was cut off, for want of memory perhaps, and the engine stopped; its log "
-    "is whole. Close it, free memory, and open the directory again"
+    "a change was cut off, for want of memory or by what a signal's handler raised, and "
+    "the engine stopped; what was acknowledged is safe. Close it and open the directory "
+    "again"
 )
 _FORKED: Final = (
     "this process is a fork of the engine's owner and may not use it: open the engine "
     "after forking, or talk to the parent"
 )
+
+
+@contextlib.contextmanager
+def _foreign_refused(what: str) -> Iterator[None]:
+    """Say of bytes whose sum holds, and which are not as ours, who can read them."""
+    try:
+        yield
+    except (TimingWheelError, WalError, OSError, MemoryError, AssertionError):
+        raise
+    except Exception as error:
+        raise TimingWheelError(
+            f"{what} is not as an engine writes it ({error}), though its checksum "
+            "holds: open this directory with the program that wrote it"
+        ) from error
 
 
 _open_cores: weakref.WeakSet[EngineCore] = weakref.WeakSet()

@@ -15,7 +15,9 @@ to it. This is the plain body; the compiled one is `_lane.pyx`, and `bodies.py` 
 
 from __future__ import annotations
 
+import contextlib
 import math
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Final
 
 from timingwheel.engine.arguments import (
@@ -79,10 +81,9 @@ class Lane:
             return NONE
         body = encode_records([timer_scheduled(Base.ELAPSED, deadline_ns, payload)])
         core = self._core
-        lock = core.lock
-        if not lock.acquire(blocking=False):
+        if core.lock.locked():
             return NONE
-        try:
+        with core.lock, self._change():
             timer_id = TimerId(self._append(body, 1))
             if timer_id:
                 slot = self._table.insert_record(timer_id, body, RECORD_OVERHEAD_BYTES)
@@ -90,11 +91,6 @@ class Lane:
                 self._table.set_handle(slot, self._wheel.insert(tick, timer_id))
                 core.applied_lsn = timer_id
                 core.wake_if_earlier(self._timeline.tick_due_ns(Base.ELAPSED, tick))
-        except BaseException as error:
-            core.broke_off(error)
-            raise
-        finally:
-            core.release()
         return timer_id
 
     def schedule_many(self, delays: object, payloads: object) -> int:
@@ -109,19 +105,13 @@ class Lane:
             return 0
         assert isinstance(delays, list)
         core = self._core
-        lock = core.lock
-        if not lock.acquire(blocking=False):
+        if core.lock.locked():
             return 0
-        try:
+        with core.lock, self._change():
             first = self._append(body, len(delays))
             if first:
                 core.state.apply_group(first, body)
                 core.applied_lsn = first + len(delays) - 1
-        except BaseException as error:
-            core.broke_off(error)
-            raise
-        finally:
-            core.release()
         return first
 
     def reschedule(self, timer_id: int, delay: float) -> int:
@@ -137,9 +127,9 @@ class Lane:
             return 0
         core = self._core
         table = self._table
-        if not core.lock.acquire(blocking=False):
+        if core.lock.locked():
             return 0
-        try:
+        with core.lock, self._change():
             slot, handle = self._waiting(timer_id)
             if handle < 0:
                 return 0
@@ -161,11 +151,6 @@ class Lane:
                 table.set_handle(slot, self._wheel.insert(tick, timer_id))
                 core.applied_lsn = lsn
                 core.wake_if_earlier(self._timeline.tick_due_ns(Base.ELAPSED, tick))
-        except BaseException as error:
-            core.broke_off(error)
-            raise
-        finally:
-            core.release()
         return lsn
 
     def cancel(self, timer_id: int) -> int:
@@ -176,9 +161,9 @@ class Lane:
             general way has to be gone.
         """
         core = self._core
-        if type(timer_id) is not int or not core.lock.acquire(blocking=False):
+        if type(timer_id) is not int or core.lock.locked():
             return 0
-        try:
+        with core.lock, self._change():
             _, handle = self._waiting(timer_id)
             if handle < 0:
                 return 0
@@ -188,12 +173,18 @@ class Lane:
                 self._wheel.cancel(handle)
                 self._table.remove(timer_id)
                 core.applied_lsn = lsn
+        return lsn
+
+    @contextlib.contextmanager
+    def _change(self) -> Iterator[None]:
+        """Stop the engine if what comes in between leaves a change half made."""
+        try:
+            yield
         except BaseException as error:
-            core.broke_off(error)
+            self._core.broke_off(error)
             raise
         finally:
-            core.release()
-        return lsn
+            self._core.pass_on()
 
     def _waiting(self, timer_id: int) -> tuple[int, int]:
         """Return slot and handle of a timer that is in the elapsed wheel.
