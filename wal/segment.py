@@ -39,7 +39,7 @@ from typing import Final
 from wal.checksum import crc32c
 from wal.errors import StoreError
 from wal.filesystem import SECTOR_BYTES
-from wal.frame import Lsn, segment_seed
+from wal.frame import LSN_MAX, Lsn, segment_seed
 
 SEGMENT_HEADER_BYTES: Final = 4096
 FORMAT_MAJOR: Final = 1
@@ -160,6 +160,8 @@ def decode_segment_header(block: bytes, path: str) -> SegmentHeader | None:
             f"checksum kind {checksum} and sectors of {sector} bytes",
             "open it with the version that wrote it",
         )
+    if max(segment_id, first_lsn, size, *before[:3]) > LSN_MAX:
+        return None  # no writer gets so far, and sums with it would not fit 64 bits
     end = SegmentEnd(before[0], before[1], Lsn(before[2]), before[3])
     return SegmentHeader(uuid, segment_id, Lsn(first_lsn), salt, size, created, end)
 

@@ -46,7 +46,7 @@ from typing import Final
 
 from wal.checksum import crc32c, extend
 from wal.filesystem import FileSystem, opened, write_fully
-from wal.frame import Lsn
+from wal.frame import LSN_MAX, Lsn
 from wal.segment import FORMAT_MAJOR, FORMAT_MINOR, check_features
 
 BLOCK_BYTES_MAX: Final = 8 << 20
@@ -280,6 +280,7 @@ class _Reader:
                 extend(seed, footer[8:]) != crc
                 or (blocks, pinned, root) != (count, pin_lsn, crcs)
                 or at + _FOOTER.size != size
+                or max(pin_lsn, reach_lsn) > LSN_MAX
             ):
                 raise self._damaged(at, "the footer does not hold")
         self._info = SnapshotInfo(

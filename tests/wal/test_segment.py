@@ -25,6 +25,7 @@ from wal.segment import (
 )
 
 U64 = st.integers(0, 2**64 - 1)
+U63 = st.integers(0, 2**63 - 1)
 HEADER = SegmentHeader(
     store_uuid=bytes(range(16)),
     segment_id=3,
@@ -86,7 +87,7 @@ def test_other_names_are_no_segments(name: str) -> None:
 
 @given(
     st.binary(min_size=16, max_size=16),
-    st.lists(U64, min_size=9, max_size=9),
+    st.lists(U63, min_size=9, max_size=9),
     st.integers(0, 2**32 - 1),
 )
 def test_a_header_comes_back_as_it_was(uuid: bytes, n: list[int], chain: int) -> None:
@@ -97,6 +98,16 @@ def test_a_header_comes_back_as_it_was(uuid: bytes, n: list[int], chain: int) ->
     assert decode_segment_header(block, "path") == header
     assert parse_segment_name(header.name) == (n[0], n[1])
     assert header.seed == segment_seed(n[2], n[0])
+
+
+@pytest.mark.parametrize("place", range(6))
+def test_a_header_with_a_number_beyond_63_bits_is_a_damaged_one(place: int) -> None:
+    """Sums with it would not fit where the log's numbers are kept."""
+    n = [1] * 6
+    n[place] = 2**63
+    before = SegmentEnd(n[3], n[4], Lsn(n[5]), 0)
+    header = SegmentHeader(bytes(16), n[0], Lsn(n[1]), 2**64 - 1, n[2], 0, before)
+    assert decode_segment_header(header.encode(), "path") is None
 
 
 def test_the_bytes_are_those_of_the_drawing() -> None:

@@ -11,6 +11,7 @@ from typing import Any, Final
 import msgspec
 
 from timingwheel.jobs.calendars import NamedCalendar
+from timingwheel.jobs.errors import UNREADABLE
 from timingwheel.jobs.explaining import NextTime
 from timingwheel.jobs.model import (
     Attempt,
@@ -152,7 +153,7 @@ def decoded(body: bytes) -> Any:
         if body[:1] == b"{":
             return msgspec.json.decode(body)
         return msgspec.to_builtins(msgspec.msgpack.decode(body), str_keys=True)
-    except (msgspec.DecodeError, UnicodeDecodeError, TypeError):
+    except (*UNREADABLE, TypeError):
         return None
 
 

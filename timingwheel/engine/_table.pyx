@@ -52,6 +52,7 @@ from timingwheel.engine.table import (
     State,
     WheelBatch,
     half_a_row,
+    no_row,
 )
 
 __all__ = ["TimerTable"]
@@ -133,6 +134,7 @@ cdef enum:
 
     STATE_WAITING = 1
     STATE_FIRED = 2
+    BASE_LAST = 1
 
 cdef uint32_t NONE = 0xffffffff
 cdef uint32_t DEAD = 0x80000000  # with the size, in place of the number of a row
@@ -612,6 +614,10 @@ cdef class TimerTable:
             size = table_get32(data + at + 30)
             if size > stop - at - PACKED_ROW_BYTES:
                 raise half_a_row(at, stop)
+            if row.timer_id < 1 or not STATE_WAITING <= row.state <= STATE_FIRED or (
+                row.base > BASE_LAST
+            ):
+                raise no_row(at, stop)
             self._reserve(1)
             # Most ids are neighbours; those that are not have lost nothing by it.
             table_prefetch(_home(&self.index, row.timer_id + PREFETCH))

@@ -139,8 +139,18 @@ def _packed(timer_ids: Iterable[int]) -> bytes:
 
 
 def describe(record: bytes) -> str:
-    """Return one line about a record, for people who inspect a log."""
+    """Return one line about a record, for people who inspect a log.
+
+    Of whatever it holds: a log of another program has records that only look like these.
+    """
     kind = record[0] if record else 0
+    try:
+        return _described(kind, record)
+    except (struct.error, ValueError):
+        return f"kind {kind}, {len(record)} bytes, not as an engine writes it"
+
+
+def _described(kind: int, record: bytes) -> str:
     if kind == Kind.TIMER_SCHEDULED:
         _, base, deadline_ns = SCHEDULED.unpack_from(record)
         size = len(record) - SCHEDULED.size

@@ -26,7 +26,7 @@ from collections.abc import Iterator, Sequence
 from enum import IntEnum
 from typing import Final, NamedTuple
 
-from timingwheel.engine.records import SCHEDULED, Kind, TimerId
+from timingwheel.engine.records import SCHEDULED, Base, Kind, TimerId
 from timingwheel.errors import TimingWheelError
 
 NO_HANDLE: Final = -1
@@ -401,7 +401,8 @@ class TimerTable:
         """Add the rows that `pack_rows` packed, from a byte of a block on.
 
         Raises:
-            TimingWheelError: the block ends within a row.
+            TimingWheelError: the block ends within a row, or has one that no table has;
+                rows before it are in.
         """
         while at < len(block):
             data_at = at + _PACKED_ROW.size
@@ -412,6 +413,12 @@ class TimerTable:
             )
             if data_at + size > len(block):
                 raise half_a_row(at, len(block))
+            if (
+                timer_id < 1
+                or not State.WAITING <= state <= State.FIRED
+                or base > Base.WALL
+            ):
+                raise no_row(at, len(block))
             self.insert(
                 timer_id,
                 last_lsn=last_lsn,
@@ -433,6 +440,14 @@ class TimerTable:
         for slot in free:
             assert self._timer_id[slot] == 0
             assert self._payload[slot] == b""
+
+
+def no_row(at: int, end: int) -> TimingWheelError:
+    """Return the error for a row whose id, state or base no timer has."""
+    return TimingWheelError(
+        f"a snapshot block of {end} bytes has no timer's row at byte {at}: open this "
+        "directory with the version that wrote it"
+    )
 
 
 def half_a_row(at: int, end: int) -> TimingWheelError:

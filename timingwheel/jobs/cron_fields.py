@@ -263,17 +263,18 @@ class _Parser:
         for item in self.items(WEEKDAY, "*" if text == "?" else text):
             name, sharp, nth_text = item.partition("#")
             if sharp:
+                weekday = self.value(WEEKDAY, name, item) % 7
                 nth = self.number(nth_text)
                 if nth is None or not 1 <= nth <= NTH_MAX:
+                    asked = ascii(nth_text) if nth is None and nth_text else nth_text
                     fix = f"write #1 to #{NTH_MAX}, or {name}L for the last"
                     raise self.error(
                         WEEKDAY.name,
                         item,
                         code="bad-nth",
-                        found=f"asks for number {nth_text or 'nothing'} of a month",
+                        found=f"asks for number {asked or 'nothing'} of a month",
                         fix=fix,
                     )
-                weekday = self.value(WEEKDAY, name, item) % 7
                 nth_weekdays |= 1 << (7 * (nth - 1) + weekday)
             elif item == "L":
                 fix = "write 5L or FRIL for the last Friday of the month, SAT for the "

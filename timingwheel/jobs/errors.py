@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from typing import Final
+
+import msgspec
+
 from timingwheel.errors import ArgumentError, TimingWheelError
 
 __all__ = [
@@ -19,6 +23,10 @@ __all__ = [
     "UnknownTaskError",
     "UnknownWorkerError",
 ]
+
+UNREADABLE: Final = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
+"""What decoding raises of bytes that may be anything: no value, text that is no UTF-8, and
+values within values deeper than the interpreter goes from where it stands."""
 
 
 class DatabaseAwayError(TimingWheelError, ConnectionError):

@@ -208,8 +208,13 @@ def _check_weekdays(text: str, fields: Mapping[str, str], *, may_count: bool) ->
             raise refused(
                 text, "a number before a weekday needs FREQ=MONTHLY or YEARLY"
             )
-        if not 1 <= abs(int(match[1])) <= 53:
-            raise refused(text, "a number before a weekday is 1 to 53, or below 0")
+        within = 5 if fields["FREQ"] == "MONTHLY" or "BYMONTH" in fields else 53
+        if not 1 <= abs(int(match[1])) <= within:
+            period = "month" if within == 5 else "year"
+            raise refused(
+                text,
+                f"a number before a weekday of a {period} is 1 to {within}, or below 0",
+            )
 
 
 def _number(text: str, fields: Mapping[str, str], name: str) -> int | None:

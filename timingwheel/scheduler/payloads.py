@@ -29,7 +29,7 @@ import msgspec
 
 from timingwheel.engine.arguments import PAYLOAD_BYTES_MAX
 from timingwheel.errors import PayloadTooLargeError
-from timingwheel.jobs.errors import PayloadError, TaskError
+from timingwheel.jobs.errors import UNREADABLE, PayloadError, TaskError
 from timingwheel.jobs.model import Payload
 from timingwheel.scheduler.signatures import Signature, arrives_as
 
@@ -172,7 +172,7 @@ class PayloadCodec:
             if self.form == "json":
                 return msgspec.json.decode(body)
             return msgspec.msgpack.decode(body)
-        except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        except UNREADABLE as error:
             raise PayloadError(
                 f"the result of {self._task} is not {self.form} ({error}): did the task "
                 "write another form before?"

@@ -18,6 +18,7 @@ from typing import Any, Final
 
 import msgspec
 
+from timingwheel.jobs.errors import UNREADABLE
 from timingwheel.jobs.model import Payload
 
 MASK: Final = "***"
@@ -29,7 +30,11 @@ def masked(payload: Payload) -> Payload:
     """Return a payload as it may be shown."""
     if not payload.secret:
         return payload
-    return _replaced(payload, dict.fromkeys(payload.secret, MASK), only_known=True)
+    try:
+        return _replaced(payload, dict.fromkeys(payload.secret, MASK), only_known=True)
+    except (TypeError, RecursionError):
+        # No codec of ours writes what it cannot write again: nobody sees any of it.
+        return msgspec.structs.replace(payload, body=b"")
 
 
 def masked_arguments(
@@ -82,7 +87,7 @@ def _fields(payload: Payload) -> dict[str, Any]:
     decode = msgspec.json.decode if body[:1] == b"{" else msgspec.msgpack.decode
     try:
         found = decode(body)
-    except (msgspec.DecodeError, UnicodeDecodeError):
+    except UNREADABLE:
         return {}
     return found if isinstance(found, dict) else {}
 

@@ -20,6 +20,7 @@ from starlette.responses import Response
 from starlette.types import Message, Receive, Scope, Send
 
 from timingwheel.errors import ArgumentError
+from timingwheel.jobs.errors import UNREADABLE
 from timingwheel.scheduler.awaited import RequestThreads
 from timingwheel.scheduler.scheduler import Scheduler
 from timingwheel.server.access import CALLER_KEY, Caller
@@ -317,7 +318,7 @@ def _body(operation: Operation, scope: Scope, raw: bytes) -> msgspec.Struct | No
         )
     try:
         return _decoded(operation.body, raw)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+    except UNREADABLE as error:
         raise _RefusedError(
             make_problem("no-json", 400, f"the body is no JSON: {error}")
         ) from error

@@ -184,7 +184,7 @@ class Door:
             data = visitor.connection.recv(READ_BYTES)
             for body in visitor.reader.feed(data):
                 self._take(visitor, body)
-        except (OSError, FrameError, msgspec.DecodeError) as error:
+        except (OSError, FrameError) as error:
             _logger.debug("a visitor is let go: %s", error)
             data = b""
         if not data:

@@ -20,11 +20,12 @@ came later was not done.
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any, Final
 
 import msgspec
 
+from timingwheel.jobs.errors import UNREADABLE
 from timingwheel.jobs.model import Run, RunId
 from timingwheel.stores.door_errors import Fault
 
@@ -138,14 +139,34 @@ FromVisitor = Ask | Rest | Expect | Forget
 FromHolder = Answer | Failure | News | Ended | Bye
 
 encode: Final = msgspec.msgpack.Encoder().encode
-decode_hello: Final = msgspec.msgpack.Decoder(Hello).decode
-decode_welcome: Final = msgspec.msgpack.Decoder(Welcome).decode
-decode_visitor: Final = msgspec.msgpack.Decoder(FromVisitor).decode
-decode_holder: Final = msgspec.msgpack.Decoder(FromHolder).decode
 
 
 class FrameError(Exception):
     """What came is no frame of this protocol; the connection is of no use any more."""
+
+
+def _decoder(kind: Any) -> Callable[[bytes], Any]:
+    """Return what makes a message of a frame's body."""
+    decode = msgspec.msgpack.Decoder(kind).decode
+
+    def decoded(body: bytes) -> Any:
+        """Return the message of a frame's body.
+
+        Raises:
+            FrameError: it is none that this side may be sent.
+        """
+        try:
+            return decode(body)
+        except UNREADABLE as error:
+            raise FrameError(f"no message of this protocol: {error}") from error
+
+    return decoded
+
+
+decode_hello: Final[Callable[[bytes], Hello]] = _decoder(Hello)
+decode_welcome: Final[Callable[[bytes], Welcome]] = _decoder(Welcome)
+decode_visitor: Final[Callable[[bytes], FromVisitor]] = _decoder(FromVisitor)
+decode_holder: Final[Callable[[bytes], FromHolder]] = _decoder(FromHolder)
 
 
 def frame(message: msgspec.Struct) -> bytes:

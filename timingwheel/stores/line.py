@@ -17,6 +17,7 @@ from typing import Any, Final, Protocol
 import msgspec
 
 from timingwheel.errors import EngineClosedError
+from timingwheel.jobs.errors import UNREADABLE
 from timingwheel.jobs.model import Run
 from timingwheel.stores.door_calls import CALLS, shape
 from timingwheel.stores.door_errors import error_of
@@ -139,7 +140,7 @@ class Line:
                 )
             connection.settimeout(None)
             return cls(connection, reader, pid=welcome.pid, hearer=hearer)
-        except (OSError, FrameError, msgspec.DecodeError) as error:
+        except (OSError, FrameError) as error:
             connection.close()
             raise NoDoorError(f"{directory}: no welcome: {error}") from error
         except BaseException:
@@ -222,7 +223,7 @@ class Line:
             while data := self._connection.recv(READ_BYTES):
                 for body in self._reader.feed(data):
                     self._take(body)
-        except (OSError, FrameError, msgspec.DecodeError):
+        except (OSError, FrameError):
             pass
         with self._lock:
             self._cut = True
@@ -239,7 +240,7 @@ class Line:
                 call, answer = self._take_asked(number)
                 try:
                     answer.set_result(CALLS[call].answer(value))
-                except msgspec.DecodeError as error:
+                except UNREADABLE as error:
                     answer.set_exception(error)
             case Failure(number, fault):
                 _, answer = self._take_asked(number)
@@ -253,7 +254,10 @@ class Line:
 
     def _take_asked(self, number: int) -> tuple[str, Future[Any]]:
         with self._lock:
-            return self._asked.pop(number)
+            asked = self._asked.pop(number, None)
+        if asked is None:
+            raise FrameError(f"an answer to call {number}, which nobody has asked")
+        return asked
 
 
 def _first(connection: socket.socket, reader: FrameReader) -> bytes:

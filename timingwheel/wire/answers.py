@@ -16,6 +16,7 @@ from msgspec import Meta
 
 from timingwheel.jobs.calendars import NamedCalendar
 from timingwheel.jobs.cluster import ClusterFacts
+from timingwheel.jobs.errors import UNREADABLE
 from timingwheel.jobs.explaining import NextTime
 from timingwheel.jobs.model import Job, Payload, Queue, Run, RunId
 from timingwheel.jobs.schedule import DstMark, instant_datetime
@@ -367,7 +368,7 @@ def plain_arguments(payload: Payload, *, secrets: bool = False) -> Any:
     decode = msgspec.json.decode if body[:1] == b"{" else msgspec.msgpack.decode
     try:
         return plain(decode(body))
-    except (msgspec.DecodeError, UnicodeDecodeError):
+    except UNREADABLE:
         return None
 
 
@@ -375,7 +376,7 @@ def plain(value: object) -> Any:
     """Return a value as JSON has it; None where JSON has no form for it."""
     try:
         return msgspec.to_builtins(value, str_keys=True)
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, RecursionError):
         return None
 
 

@@ -20,6 +20,7 @@ from typing import Any, Final
 import msgspec
 
 from timingwheel.errors import TimingWheelError
+from timingwheel.jobs.errors import UNREADABLE
 from timingwheel.jobs.store import Claim, Finish
 from timingwheel.scheduler.tasks import Task
 
@@ -148,7 +149,7 @@ class Frames:
             body = self._bytes[at + _SIZE.size : end]
             try:
                 messages.append(self._decoder.decode(body))
-            except msgspec.DecodeError as error:
+            except UNREADABLE as error:
                 raise ValueError(f"a frame that is no message: {error}") from error
             at = end
         del self._bytes[:at]

@@ -7,7 +7,7 @@ from typing import Any, Final
 import msgspec
 
 from timingwheel.errors import ArgumentError
-from timingwheel.jobs.errors import RevisionConflictError
+from timingwheel.jobs.errors import UNREADABLE, RevisionConflictError
 from timingwheel.jobs.explaining import explain_trigger, next_times
 from timingwheel.jobs.model import Delivery, Draft, Job, Misfire, Overlap
 from timingwheel.jobs.triggers import AfterJobs
@@ -147,7 +147,7 @@ def _opened(text: str, present: Texts) -> Texts:
     """Return the texts that a form was opened with, which it carries along."""
     try:
         return present | msgspec.json.decode(text, type=dict[str, str])
-    except msgspec.DecodeError:
+    except UNREADABLE:
         return present
 
 

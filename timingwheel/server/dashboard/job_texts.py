@@ -14,6 +14,7 @@ from zoneinfo import ZoneInfo
 import msgspec
 
 from timingwheel.errors import ArgumentError
+from timingwheel.jobs.errors import UNREADABLE
 from timingwheel.jobs.model import (
     DEFAULT_QUEUE,
     Job,
@@ -281,7 +282,7 @@ def zone_or(tz: str, zone: ZoneInfo) -> ZoneInfo:
 def _arguments(text: str) -> dict[str, Any]:
     try:
         return msgspec.json.decode(text or "{}", type=dict[str, Any])
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+    except UNREADABLE as error:
         form = 'pass a JSON object, such as {"to": "ann@example.com"}'
         raise ArgumentError("args", text, f"{form} ({error})") from None
 
