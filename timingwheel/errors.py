@@ -98,6 +98,9 @@ class EngineClosedError(TimingWheelError):
 class EngineFailedError(TimingWheelError):
     """The disk failed under the engine, which has shut itself for good.
 
+    So it does if an error comes amid a change, as of a signal's handler that raises: then
+    it is enough to close it and to open the directory again.
+
     After a failed write or sync nobody knows what the disk holds, so nothing more is
     promised, fired or read. Look at the cause (__cause__), mend the disk, and open the
     directory again: recovery then tells exactly what was kept.
