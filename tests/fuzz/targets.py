@@ -1,9 +1,8 @@
 """Every target by its name, its corpus, and how much memory it may take.
 
 A target takes bytes and returns, or raises: then it has found something. The corpus is in
-tests/fuzz/corpus, a text file a target with one input a line, in hexadecimal: the seeds
-that it began with, what a fuzzer found to reach new lines, and every input that ever broke
-a target.
+tests/fuzz/corpus, a text file a target with one input a line, in hexadecimal: seeds to
+begin with, and inputs like those that have broken a target.
 """
 
 from __future__ import annotations
