@@ -147,6 +147,7 @@ class EngineCore:
         self.failed: str | None = None
         """Why memory may differ from the log, None while it cannot: then nothing may be
         asked either, and the next open reads the log."""
+        self._failed_by: BaseException | None = None
         self.state = EngineState(
             owner.apply,
             reach_lsn=log.snapshot.reach_lsn if log.snapshot is not None else 0,
@@ -230,13 +231,16 @@ class EngineCore:
         self.failed = _HALF_DONE  # first: what follows may find no memory either
         if self._log.next_lsn == self.applied_lsn + 1:
             self.failed = former
+        elif former is None:
+            self._failed_by = error
 
-    def fail(self) -> None:
-        """Stop the engine, since what a tick took out of it was lost on the way.
+    def fail(self, error: BaseException) -> None:
+        """Stop the engine, since an error lost what had been taken out of it.
 
         What had failed or was closed before keeps its own reason.
         """
         self.failed = _HALF_DONE
+        self._failed_by = self._failed_by or error
 
     def pass_on(self) -> None:
         """Let those go on who waited for a request to pass; the lock is held."""
@@ -272,9 +276,9 @@ class EngineCore:
                         self._let_pass()
             except RoomNeededError:
                 self.make_room(urgent=urgent)
-            except MemoryError:
+            except MemoryError as error:
                 # Its iterator changes more than what was appended.
-                self.failed = _HALF_DONE
+                self.fail(error)
                 raise
         with self.lock:
             return self._log.appended_lsn
@@ -483,7 +487,7 @@ class EngineCore:
         if failure is not None:
             raise EngineFailedError(_FAILED) from failure
         if self.failed is not None:
-            raise EngineFailedError(self.failed)
+            raise EngineFailedError(self.failed) from self._failed_by
 
     @property
     def forked(self) -> bool:
@@ -621,8 +625,8 @@ class EngineCore:
                 state.put_back(timers, armed, now)
                 self.broke_off(error)
                 raise
-        except MemoryError:
-            self.failed = _HALF_DONE  # what was taken out may be nowhere now, or twice
+        except MemoryError as error:
+            self.fail(error)  # what was taken out may be nowhere now, or twice
             raise
         assert not (unsettled := state.table.unsettled(timers)), (
             f"nothing was decided for {unsettled}"

@@ -153,10 +153,10 @@ class Ticker:
                 paused = True
             except EngineClosedError:
                 return
-            except Exception:
+            except Exception as error:
                 # Nothing may end this thread silently: no timer would fire again.
                 _logger.critical("firing stopped for good", exc_info=True)
-                core.fail()
+                core.fail(error)
                 return
             if paused and not self._stopped:
                 core.wait_for_space()
