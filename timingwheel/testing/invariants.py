@@ -228,6 +228,7 @@ def _check_occurrences(job: Job, wish: Wish, view: View) -> None:
     since_ns = job.since_ns
     first_ns = since_ns + period_ns
     if wish.kind == "cron":
+        since_ns -= 1  # the very instant in which it was put may be the first
         first_ns = (since_ns // period_ns + 1) * period_ns
     seen = Counter(
         run.nominal_ns

@@ -84,6 +84,8 @@ class People(World):
                 CancelResult.REQUESTED,
             )
             wish.cancelled = {True} if is_done else before
+            if is_done:
+                wish.paused = {False}  # its end ends the pause
             if result is CancelResult.NOT_FOUND:
                 raise BrokenPromiseError(f"{wish.label} is not found: job {job_id}")
 
@@ -211,6 +213,7 @@ class People(World):
         wish = self.ledger.wish_of(run.job_id)
         wish.by_hand = True
         wish.cancelled |= {True, False}  # it lives again with its run, or not
+        wish.paused |= {True, False}  # the same, if it was over while paused
         self.ledger.reopened(run.id)
 
         def retry() -> None:
