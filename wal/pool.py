@@ -64,7 +64,9 @@ class SegmentPool:
         self._found: list[str] = []
         self._claimed = 0
         self._number = 0
-        self._tries = 0
+        self._begun = 0
+        self._ended = 0
+        """Numbers of the last try that began, and of the last that ended."""
         self._failure: OSError | None = None
         self._stopped = False
         self._waiting = 0
@@ -114,14 +116,14 @@ class SegmentPool:
         """Return when `claim` would succeed.
 
         Raises:
-            DiskFullError: a try made since this call found no space.
+            DiskFullError: a try begun since this call found no space.
             OSError: the disk failed otherwise.
         """
         with self._lock:
-            first = self._tries
+            before = self._begun  # what fails of these may have met a disk of before
             while not self._has_room(urgent=urgent) and not self._stopped:
                 failure = self._failure
-                if failure is not None and self._tries > first:
+                if failure is not None and self._ended > before:
                     if failure.errno in NO_ROOM:
                         raise DiskFullError(self._files.path, failure)
                     raise failure
@@ -186,6 +188,7 @@ class SegmentPool:
         """Make one segment ready; the lock is held on entry and exit, not meanwhile."""
         found = self._found.pop() if self._found else None
         self._number += 1
+        self._begun += 1
         name = f"ready-{self._number:08x}.tmp"
         failure = None
         self._filling = True
@@ -206,7 +209,7 @@ class SegmentPool:
         finally:
             self._filling = False  # before a call, at which Ctrl-C may come
             self._lock.acquire()
-        self._tries += 1
+        self._ended = self._begun
         self._failure = failure
         if failure is None:
             self._ready.append(name)

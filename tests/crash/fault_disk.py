@@ -93,7 +93,8 @@ class FaultDisk(MemoryFileSystem):
     Attributes:
         fault: the trouble, and how far it was counted.
         failed: files of which a sync failed.
-        again: those of them that were synced once more, which would prove nothing.
+        again: those of them that were synced once more with what they held, which would
+            prove nothing.
     """
 
     def __init__(self, trouble: Trouble, index: int) -> None:
@@ -125,6 +126,13 @@ class FaultDisk(MemoryFileSystem):
         """Let every call succeed from now on."""
         self.fault.healed = True
         self.capacity_bytes = None
+
+    def create(self, name: str) -> Handle:
+        """Create an empty file; of one of that name all that had failed is gone."""
+        handle = super().create(name)
+        inode = self._machine.opened(handle).inode
+        self.failed = [one for one in self.failed if one is not inode]
+        return handle
 
     def sync(self, handle: Handle) -> None:
         """Make a file durable; note if that had failed before."""

@@ -296,6 +296,31 @@ def test_the_thread_tells_of_a_full_disk_and_goes_on_when_there_is_room(
     assert running.claim(urgent=False)
 
 
+def test_a_try_that_began_before_the_call_says_nothing_of_the_disk_now() -> None:
+    """Space may have come back meanwhile, and so may the reserve."""
+    disk = HookedDisk()
+    disk.make_directory()
+    fails, waits = threading.Event(), threading.Event()
+
+    def at_disk_call(op: str, name: str, done: bool) -> None:
+        if op == "sync" and not done and not fails.is_set():
+            fails.set()
+            assert waits.wait(PATIENCE_SECONDS)
+            raise OSError(errno.ENOSPC, "No space left on device", name)
+
+    disk.hook = at_disk_call
+    pool = SegmentPool(disk, size_bytes=SIZE, reserve=1, background=True)
+    pool._changed = Announced(pool._lock, waits)
+    pool.start([])
+    try:
+        assert fails.wait(PATIENCE_SECONDS)
+        Worker(lambda: pool.wait(urgent=False)).outcome()
+    finally:
+        waits.set()
+        pool.stop()
+    pool.check()
+
+
 def test_many_who_wait_all_get_room(running: SegmentPool) -> None:
     def claim() -> None:
         while not running.claim(urgent=False):
