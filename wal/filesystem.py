@@ -28,6 +28,8 @@ Handle = NewType("Handle", int)
 SECTOR_BYTES: Final = 512
 NO_ROOM: Final = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
 """Errors of a disk that takes no more for now: full, a quota, a limit on file sizes."""
+REMOVED: Final = "was removed while it was open, with all it held"
+"""What a sync of a file that no name leads to any more is told."""
 _MODE: Final = 0o644
 
 
@@ -223,9 +225,7 @@ class FileSystem:
         with contextlib.suppress(FileNotFoundError), os.scandir(self.path) as entries:
             if any(entry.inode() == number for entry in entries):
                 return
-        raise FileNotFoundError(
-            errno.ENOENT, "was removed while it was open, with all it held", self.path
-        )
+        raise FileNotFoundError(errno.ENOENT, REMOVED, self.path)
 
     def _at(self, name: str) -> str:
         return os.path.join(self.path, name)

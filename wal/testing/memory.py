@@ -13,7 +13,7 @@ import random
 from collections.abc import Iterator
 from typing import Final
 
-from wal.filesystem import FileSystem, Free, Handle
+from wal.filesystem import REMOVED, FileSystem, Free, Handle
 from wal.testing.crash import CrashChoice, crash_choices
 from wal.testing.disk import Disk, Inode
 from wal.testing.machine import FAILABLE, Call, Fault, Machine, OpenFile
@@ -440,6 +440,8 @@ class MemoryFileSystem(FileSystem):
             except OSError:
                 opened.inode.fail_sync()
                 raise
+            if opened.inode not in self._machine.disk.names.values():
+                raise FileNotFoundError(errno.ENOENT, REMOVED, self.path)
 
     def _created(self, name: str) -> Inode:
         self._machine.require_directory()
