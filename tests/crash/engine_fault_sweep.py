@@ -9,18 +9,18 @@ delivers it.
 from __future__ import annotations
 
 import contextlib
-import random
-from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from tests.crash.engine_sweep import Step, open_and_live_on
-from tests.crash.fault_disk import FaultDisk, Trouble
+from tests.crash.fault_disk import FaultDisk
+from tests.crash.fault_sweep import FaultLife, FaultSweep
 from tests.crash.log_fault_sweep import NO_ROOM
 from tests.model.engine_driver import EngineDriver, MakeTimers, make_timers
 from tests.model.engine_oracle import Violation
 from timingwheel.errors import EngineFailedError, TimingWheelError
 from wal.errors import CommitUnknownError, DiskFullError, StoreError, WalError
+from wal.filesystem import FileSystem
 from wal.testing import MemoryFileSystem
 
 
@@ -79,69 +79,43 @@ class TolerantDriver(EngineDriver):
 
 
 @dataclass
-class EngineFaultSweep:
-    """Faults in one life. Counts what it tried and what came of it.
+class EngineFaultSweep(FaultSweep):
+    """Faults in one life of an engine.
 
     Args:
         program: the life.
-        trouble: what goes wrong.
-        rng: chooses the power losses that are looked at.
         make: makes the timers; a planted fault goes in here.
-
-    Attributes:
-        outcomes: how the last thing that failed, failed.
-        states: disks that were opened and lived on with.
     """
 
+    violation = Violation
+
     program: Sequence[Step]
-    trouble: Trouble
-    rng: random.Random
     make: MakeTimers = make_timers
-    outcomes: Counter[str] = field(default_factory=Counter)
-    states: int = 0
 
-    def run(self, *, start: int = 0, stride: int = 1) -> int:
-        """Fail every `stride`-th call; return how many were tried.
-
-        Raises:
-            Violation: naming the call that repeats it.
-        """
-        counted = _Life(self, 0)
-        counted.live()
-        indexes = range(1 + start, counted.disk.fault.calls + 1, stride)
-        for index in indexes:
-            life = _Life(self, index)
-            try:
-                life.live()
-                life.look()
-            except Violation as violation:
-                raise Violation(
-                    f"{self.trouble} at call {index} ({life.disk.fault.struck}), step "
-                    f"{life.step}: {violation}"
-                ) from violation
-            self.outcomes[life.outcome] += 1
-        return len(indexes)
+    def life(self, index: int) -> FaultLife:
+        """Return a new life whose `index`-th call fails; 0: none does."""
+        return _Life(self, index)
 
 
-class _Life:
+class _Life(FaultLife):
     """One run of the program on a disk with one fault."""
 
     def __init__(self, sweep: EngineFaultSweep, index: int) -> None:
+        super().__init__(sweep.trouble)
         self.sweep = sweep
         disk = FaultDisk(sweep.trouble, index)
         self.driver = TolerantDriver(disk, segment_size_bytes=5632, make=sweep.make)
         self.step = -1
-        self.outcome = "nobody noticed"
 
     @property
-    def disk(self) -> FaultDisk:
-        disk = self.driver.disk
-        assert isinstance(disk, FaultDisk)
-        return disk
+    def files(self) -> FileSystem:
+        """The disk, which heirs of a killed process have in their turn."""
+        return self.driver.disk
 
     @property
-    def lasts(self) -> bool:
-        return self.sweep.trouble.kind != "once"
+    def where(self) -> str:
+        """How far it has come in its program, for messages."""
+        return f"step {self.step}"
 
     def live(self) -> None:
         """Do all steps, or those up to a final failure."""

@@ -11,12 +11,11 @@ from __future__ import annotations
 
 import contextlib
 import errno
-import random
-from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
-from tests.crash.fault_disk import FaultDisk, Trouble
+from tests.crash.fault_disk import FaultDisk
+from tests.crash.fault_sweep import FaultLife, FaultSweep
 from tests.crash.log_driver import LogDriver, OpenLog, Options, Step, open_log, read_all
 from tests.crash.log_ledger import Violation
 from wal.errors import (
@@ -26,6 +25,7 @@ from wal.errors import (
     StoreError,
     WalError,
 )
+from wal.filesystem import FileSystem
 from wal.testing import MemoryFileSystem
 
 NO_ROOM = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
@@ -33,71 +33,46 @@ OPENING = frozenset({"open", "reopen", "kill"})
 
 
 @dataclass
-class LogFaultSweep:
-    """Faults in one program. Counts what it tried and what came of it.
+class LogFaultSweep(FaultSweep):
+    """Faults in one program on a log.
 
     Args:
         options: of the first open.
         program: what is done then.
-        trouble: what goes wrong.
-        rng: chooses the power losses that are looked at.
         opener: how logs are opened; a planted fault goes in here.
-
-    Attributes:
-        outcomes: how often a fault was final, refused, or met without notice.
-        states: disks that were opened and checked.
     """
+
+    violation = Violation
 
     options: Options
     program: Sequence[Step]
-    trouble: Trouble
-    rng: random.Random
     opener: OpenLog = open_log
-    outcomes: Counter[str] = field(default_factory=Counter)
-    states: int = 0
 
-    def run(self, *, start: int = 0, stride: int = 1) -> int:
-        """Fail every `stride`-th call; return how many were tried.
-
-        Raises:
-            Violation: naming the call that repeats it.
-        """
-        counted = _Life(self, 0)
-        counted.live()
-        indexes = range(1 + start, counted.disk.fault.calls + 1, stride)
-        for index in indexes:
-            life = _Life(self, index)
-            try:
-                life.live()
-                life.look()
-            except Violation as violation:
-                raise Violation(
-                    f"{self.trouble} at call {index} ({life.disk.fault.struck}), step "
-                    f"{life.driver.done} of {self.options} "
-                    f"{'; '.join(map(str, self.program))}: {violation}"
-                ) from violation
-            self.outcomes[life.outcome] += 1
-        return len(indexes)
+    def life(self, index: int) -> FaultLife:
+        """Return a new life whose `index`-th call fails; 0: none does."""
+        return _Life(self, index)
 
 
-class _Life:
+class _Life(FaultLife):
     """One run of the program on a disk with one fault."""
 
     def __init__(self, sweep: LogFaultSweep, index: int) -> None:
+        super().__init__(sweep.trouble)
         self.sweep = sweep
         disk = FaultDisk(sweep.trouble, index)
         self.driver = LogDriver(disk, sweep.opener, sweep.options)
-        self.outcome = "nobody noticed"
 
     @property
-    def disk(self) -> FaultDisk:
-        disk = self.driver.disk
-        assert isinstance(disk, FaultDisk)
-        return disk
+    def files(self) -> FileSystem:
+        """The disk, which heirs of a killed process have in their turn."""
+        return self.driver.disk
 
     @property
-    def lasts(self) -> bool:
-        return self.sweep.trouble.kind != "once"
+    def where(self) -> str:
+        """How far it has come in its program, and the whole of that, for messages."""
+        sweep = self.sweep
+        program = "; ".join(map(str, sweep.program))
+        return f"step {self.driver.done} of {sweep.options} {program}"
 
     def live(self) -> None:
         """Do all steps, or those up to a final failure."""

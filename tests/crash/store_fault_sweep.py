@@ -8,14 +8,12 @@ tests/crash/test_full_tmpfs.py fills a real one.
 from __future__ import annotations
 
 import contextlib
-import random
-from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
-from tests.crash.fault_disk import FaultDisk, Trouble
+from tests.crash.fault_disk import FaultDisk
+from tests.crash.fault_sweep import FaultLife, FaultSweep
 from tests.crash.log_fault_sweep import NO_ROOM
 from tests.crash.store_driver import Broken, MakeStore, StoreDriver, make_store
 from tests.stores.stage import WORKER, draft
@@ -24,6 +22,7 @@ from timingwheel.jobs.model import Outcome
 from timingwheel.jobs.store import Claim
 from timingwheel.scheduler.simulated import KeptHistory
 from wal.errors import CommitUnknownError, DiskFullError, StoreError, WalError
+from wal.filesystem import FileSystem
 from wal.testing import MemoryFileSystem
 
 Step = Callable[[StoreDriver], object]
@@ -66,75 +65,45 @@ class TolerantDriver(StoreDriver):
 
 
 @dataclass
-class StoreFaultSweep:
-    """Faults in one life. Counts what it tried and what came of it.
+class StoreFaultSweep(FaultSweep):
+    """Faults in one life of a job store.
 
     Args:
         program: the life.
-        trouble: what goes wrong.
-        rng: chooses the power losses that are looked at.
         make: makes the store; a planted fault goes in here.
-
-    Attributes:
-        outcomes: how the last thing that failed, failed.
-        states: disks that were opened and lived on with.
     """
 
+    violation = Broken
+
     program: Sequence[Step]
-    trouble: Trouble
-    rng: random.Random
     make: MakeStore = make_store
-    outcomes: Counter[str] = field(default_factory=Counter)
-    states: int = 0
 
-    def run(self, *, start: int = 0, stride: int = 1) -> int:
-        """Fail every `stride`-th call; return how many were tried.
-
-        Raises:
-            Broken: naming the call that repeats it.
-        """
-        with ExitStack() as stack:
-            counted = _Life(self, 0, stack)
-            counted.live()
-            calls = counted.disk.fault.calls
-        indexes = range(1 + start, calls + 1, stride)
-        for index in indexes:
-            with ExitStack() as stack:
-                life = _Life(self, index, stack)
-                try:
-                    life.live()
-                    life.look()
-                except Broken as broken:
-                    raise Broken(
-                        f"{self.trouble} at call {index} ({life.disk.fault.struck}), "
-                        f"step {life.step}: {broken}"
-                    ) from broken
-                self.outcomes[life.outcome] += 1
-        return len(indexes)
+    def life(self, index: int) -> FaultLife:
+        """Return a new life whose `index`-th call fails; 0: none does."""
+        return _Life(self, index)
 
 
-class _Life:
+class _Life(FaultLife):
     """One run of the program on a disk with one fault."""
 
-    def __init__(self, sweep: StoreFaultSweep, index: int, stack: ExitStack) -> None:
+    def __init__(self, sweep: StoreFaultSweep, index: int) -> None:
+        super().__init__(sweep.trouble)
         self.sweep = sweep
-        self.stack = stack
         self.driver = TolerantDriver(
             FaultDisk(sweep.trouble, index), KeptHistory(":memory:"), make=sweep.make
         )
-        stack.callback(self.driver.end)
+        self.stack.callback(self.driver.end)
         self.step = -1
-        self.outcome = "nobody noticed"
 
     @property
-    def disk(self) -> FaultDisk:
-        disk = self.driver.disk
-        assert isinstance(disk, FaultDisk)
-        return disk
+    def files(self) -> FileSystem:
+        """The disk, which heirs of a killed process have in their turn."""
+        return self.driver.disk
 
     @property
-    def lasts(self) -> bool:
-        return self.sweep.trouble.kind != "once"
+    def where(self) -> str:
+        """How far it has come in its program, for messages."""
+        return f"step {self.step}"
 
     def live(self) -> None:
         """Do all steps, or those up to a final failure."""

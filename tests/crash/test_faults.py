@@ -63,21 +63,21 @@ def report(
 
 
 def sweep_log(trouble: Trouble, rng: random.Random, *, stride: int = 1) -> int:
-    sweep = LogFaultSweep(Options(5120), scripted(), trouble, rng)
+    sweep = LogFaultSweep(trouble, rng, Options(5120), scripted())
     tried = sweep.run(start=rng.randrange(stride), stride=stride)
     report(sweep, tried)
     return tried
 
 
 def sweep_engine(trouble: Trouble, rng: random.Random, *, stride: int = 1) -> int:
-    sweep = EngineFaultSweep(timer_life(), trouble, rng)
+    sweep = EngineFaultSweep(trouble, rng, timer_life())
     tried = sweep.run(start=rng.randrange(stride), stride=stride)
     report(sweep, tried)
     return tried
 
 
 def sweep_store(trouble: Trouble, rng: random.Random, *, stride: int = 1) -> int:
-    sweep = StoreFaultSweep(job_life(), trouble, rng)
+    sweep = StoreFaultSweep(trouble, rng, job_life())
     tried = sweep.run(start=rng.randrange(stride), stride=stride)
     report(sweep, tried)
     return tried
@@ -131,7 +131,7 @@ def test_faults_in_random_programs_of_a_log_lose_nothing(
     while tried < 2_000:
         source = random.Random(f"{rng.random()} {number}")
         options, program = random_program(source, source.randint(5, 40))
-        sweep = LogFaultSweep(options, program, trouble, source)
+        sweep = LogFaultSweep(trouble, source, options, program)
         tried += sweep.run(start=source.randrange(4), stride=4)
         number += 1
     print(f"{trouble}: {tried} calls failed in {number} programs")
@@ -179,7 +179,7 @@ def test_a_log_that_hides_a_fault_is_caught(
 
     program = scripted()[:9]
     trouble = Trouble(errno.EIO, "once")
-    sweep = LogFaultSweep(Options(5120), program, trouble, rng, opener=opener)
+    sweep = LogFaultSweep(trouble, rng, Options(5120), program, opener)
     with pytest.raises(LogViolation, match=seen) as caught:
         sweep.run()
     print(caught.value)
@@ -194,9 +194,9 @@ class DeafCore(EngineCore):
 
 def test_an_engine_that_goes_on_after_a_failure_is_caught(rng: random.Random) -> None:
     sweep = EngineFaultSweep(
-        a_short_life(),
         Trouble(errno.EIO, "once"),
         rng,
+        a_short_life(),
         make=lambda log, clock: OnCore(log, clock, DeafCore),
     )
     with pytest.raises(EngineViolation, match="whose disk had failed goes on"):
@@ -214,6 +214,6 @@ class DeafStore(EmbeddedStore):
 
 def test_a_store_that_goes_on_after_a_failure_is_caught(rng: random.Random) -> None:
     trouble = Trouble(errno.EIO, "once")
-    sweep = StoreFaultSweep(a_short_job_life(), trouble, rng, make=planted(DeafStore))
+    sweep = StoreFaultSweep(trouble, rng, a_short_job_life(), planted(DeafStore))
     with pytest.raises(Broken, match="whose disk had failed goes on"):
         sweep.run(stride=4)
