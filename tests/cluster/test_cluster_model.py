@@ -332,6 +332,7 @@ def test_random_programs_of_nodes_keep_what_always_holds(
 
 
 @pytest.mark.long
+@pytest.mark.timeout(3_600)
 def test_many_random_programs_of_nodes_keep_what_always_holds(
     machine: type[ClusterMachine],
 ) -> None:

@@ -364,6 +364,7 @@ def test_random_programs_agree_with_the_oracle() -> None:
 
 
 @pytest.mark.long
+@pytest.mark.timeout(1_800)
 def test_many_random_programs_agree_with_the_oracle() -> None:
     run_state_machine_as_test(
         StoreMachine, settings=settings(stateful_step_count=60, phases=PHASES)
