@@ -73,6 +73,20 @@ def test_what_waits_is_cancelled(app: Scheduler, visitor: Visitor) -> None:
     assert shown.by_id("state").text == "cancelled"
 
 
+def test_a_run_that_is_not_over_is_shown_anew_by_its_own_address(
+    app: Scheduler, visitor: Visitor
+) -> None:
+    """An id holds an @ and a #, which are quoted once."""
+    ref = app.add(program.note.call("later"), delay="1h")
+    app.pause(app.queue(app.run(ref).get().queue))
+    run = app.trigger(ref)
+    assert run.id.endswith("#1")
+    live = visitor.get(run_url(run.id)).root.one(id="run")
+    part = visitor.http.get(live.attributes["hx-get"], headers={"hx-request": "true"})
+    assert part.status_code == 200
+    assert "ready" in part.text
+
+
 def test_one_run_of_a_job_that_recurs_is_cancelled_and_the_job_goes_on(
     app: Scheduler, visitor: Visitor
 ) -> None:

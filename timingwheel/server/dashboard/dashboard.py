@@ -325,7 +325,7 @@ def _caller(request: Request) -> Caller:
 def _here(request: Request) -> str:
     """Return the path and query of a page, to come back to."""
     query = request.url.query
-    path = quote(request.url.path)
+    path = quote(request.scope["path"])  # of `url.path` some versions quote it
     return f"{path}?{query}" if query else path
 
 
