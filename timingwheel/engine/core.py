@@ -621,9 +621,8 @@ class EngineCore:
                     events += self._owner.decide_due(due)
                 if events:
                     self._append(events, urgent=True)
-            except BaseException as error:
+            except BaseException:
                 state.put_back(timers, armed, now)
-                self.broke_off(error)
                 raise
         except MemoryError as error:
             self.fail(error)  # what was taken out may be nowhere now, or twice
