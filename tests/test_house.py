@@ -22,7 +22,6 @@ PACKAGES = ("timingwheel", "wal")
 
 MODULE_LINES_MAX = 400
 LONG_MODULES = {
-    "timingwheel/engine/core.py": "the line that every change follows, seen whole",
     "timingwheel/engine/state.py": "the one place where an engine's state changes",
     "timingwheel/engine/table.py": "one structure, single and batch forms",
     "timingwheel/jobs/model.py": "the words of the scheduler, side by side",

@@ -151,7 +151,7 @@ class _Life(FaultLife):
         self.outcome = type(error).__name__
         if not self.disk.fault.struck:
             raise Violation(f"{error!r}, and the disk was well") from error
-        if self.step < 0 or is_over or not driver._alive or driver.core.closed:
+        if self.step < 0 or is_over or not driver._alive or driver.core.life.closed:
             if isinstance(error, OSError | DiskFullError | CommitUnknownError):
                 return True
             if isinstance(error, StoreError) and "is not writable" in error.found:

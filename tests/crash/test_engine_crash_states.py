@@ -15,7 +15,8 @@ from tests.crash.engine_sweep import EngineSweep, Step, life
 from tests.model.engine_driver import MakeTimers
 from tests.model.engine_oracle import Violation
 from timingwheel.clock import Clock
-from timingwheel.engine.core import Due, EngineCore
+from timingwheel.engine.core import EngineCore
+from timingwheel.engine.owner import Due
 from timingwheel.engine.timers import Timers
 from timingwheel.testing import ManualClock
 from wal.log import Log

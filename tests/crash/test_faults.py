@@ -27,7 +27,10 @@ from tests.crash.test_store_crash_states import a_short_life as a_short_job_life
 from tests.crash.test_store_crash_states import life as job_life
 from tests.crash.test_store_crash_states import planted
 from tests.model.engine_oracle import Violation as EngineViolation
+from timingwheel.clock import Clock
 from timingwheel.engine.core import EngineCore
+from timingwheel.engine.owner import Owner
+from timingwheel.engine.volatile import VolatileLog
 from timingwheel.jobs.model import Job, JobId
 from timingwheel.stores.embedded import EmbeddedStore
 from wal.filesystem import FileSystem, Handle
@@ -188,8 +191,10 @@ def test_a_log_that_hides_a_fault_is_caught(
 class DeafCore(EngineCore):
     """Reads and deliveries go on after the disk has failed."""
 
-    def require_alive(self) -> None:
-        """Require nothing."""
+    def __init__(self, log: Log | VolatileLog, owner: Owner, clock: Clock) -> None:
+        """Open as an engine does; from then on nothing is required."""
+        super().__init__(log, owner, clock)
+        self.require_alive = lambda: None
 
 
 def test_an_engine_that_goes_on_after_a_failure_is_caught(rng: random.Random) -> None:

@@ -19,7 +19,8 @@ from tests.engine.stage import (
     fill_up,
     repeat_until,
 )
-from timingwheel.engine.core import DISK_FULL_RETRY_NS, Due, EngineCore
+from timingwheel.engine.core import DISK_FULL_RETRY_NS, EngineCore
+from timingwheel.engine.owner import Due
 from timingwheel.engine.records import (
     Base,
     TimerId,

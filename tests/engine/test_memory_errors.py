@@ -129,7 +129,7 @@ def sweep(act: Act, start: int, stride: int) -> Counter[str]:
         index += stride
         passed = passed + 1 if error is None else 0
         assert isinstance(error, MemoryError | None), repr(error)
-        if driver.core.failed is not None:
+        if driver.core.life.failed is not None:
             for ask in (
                 lambda driver=driver: driver.timers.schedule(1, b""),
                 lambda driver=driver: driver.timers.cancel(TIMERS),
@@ -144,7 +144,7 @@ def sweep(act: Act, start: int, stride: int) -> Counter[str]:
             driver.core.check()
             assert shown(driver) in (before, after), f"half done at allocation {index}"
             outcomes["refused" if shown(driver) == before else "done"] += 1
-        is_done = shown(driver) == after and driver.core.failed is None
+        is_done = shown(driver) == after and driver.core.life.failed is None
         found = reopened(driver)
         assert found in ([after] if is_done or error is None else [before, after])
     return outcomes

@@ -19,7 +19,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from timingwheel.clock import Clock
-from timingwheel.engine.core import Due, EngineCore
+from timingwheel.engine.core import EngineCore
+from timingwheel.engine.owner import Due
 from timingwheel.engine.records import (
     Base,
     timer_acknowledged,

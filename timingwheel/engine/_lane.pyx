@@ -85,6 +85,7 @@ cdef class Lane:
     """
 
     cdef object core
+    cdef object life
     cdef object log
     cdef object table
     cdef object wheel
@@ -93,6 +94,7 @@ cdef class Lane:
 
     def __init__(self, core):
         self.core, self.log, self.table = core, core.log, core.state.table
+        self.life = core.life
         self.wheel = core.state.timeline.elapsed_wheel
         self.monotonic_ns = core.clock.monotonic_ns
         self.ahead_ns = core.state.timeline.elapsed_ahead_ns
@@ -126,7 +128,7 @@ cdef class Lane:
                 self._wake(core, tick)
                 return timer_id
         except BaseException as error:
-            core.broke_off(error)
+            self.life.broke_off(error, applied_lsn=core.applied_lsn)
             raise
         finally:
             _release(core, lock)
@@ -149,7 +151,7 @@ cdef class Lane:
                 core.applied_lsn = first + count - 1
                 return first
         except BaseException as error:
-            core.broke_off(error)
+            self.life.broke_off(error, applied_lsn=core.applied_lsn)
             raise
         finally:
             _release(core, lock)
@@ -202,7 +204,7 @@ cdef class Lane:
             self._wake(core, tick)
             return lsn
         except BaseException as error:
-            core.broke_off(error)
+            self.life.broke_off(error, applied_lsn=core.applied_lsn)
             raise
         finally:
             _release(core, lock)
@@ -236,14 +238,14 @@ cdef class Lane:
             core.applied_lsn = lsn
             return lsn
         except BaseException as error:
-            core.broke_off(error)
+            self.life.broke_off(error, applied_lsn=core.applied_lsn)
             raise
         finally:
             _release(core, lock)
 
     cdef object _append(self, body, count, bint urgent):
         """Append under the lock; None if the general way has to be gone."""
-        if self.core.closed is not None or self.core.failed is not None:
+        if self.life.closed is not None or self.life.failed is not None:
             return None
         if not urgent and self.log.congested:
             return None

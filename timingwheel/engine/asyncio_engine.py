@@ -29,9 +29,9 @@ from timingwheel.engine.acknowledgements import (
     warn_unacknowledged,
 )
 from timingwheel.engine.arguments import checked_snapshot_every, checked_workers
-from timingwheel.engine.core import CLOSED
 from timingwheel.engine.dispatcher import QUEUE_MAX
 from timingwheel.engine.engine import GRACE_SECONDS
+from timingwheel.engine.life import CLOSED
 from timingwheel.engine.loop_commits import LoopCommits
 from timingwheel.engine.opening import open_timers
 from timingwheel.engine.records import TimerId
@@ -254,7 +254,7 @@ class AsyncTimerEngine:
         timers = self._opened
         if timers is None:
             return 0
-        if not self._closing and not timers.core.forked:
+        if not self._closing and not timers.core.life.forked:
             self._closing = True
             self._queue.clear()
             await asyncio.to_thread(self._ticker.stop)

@@ -26,9 +26,9 @@ from timingwheel.engine.acknowledgements import (
     warn_unacknowledged,
 )
 from timingwheel.engine.arguments import checked_snapshot_every, checked_workers
-from timingwheel.engine.core import CLOSED
 from timingwheel.engine.dispatcher import Dispatcher
 from timingwheel.engine.lane import NONE
+from timingwheel.engine.life import CLOSED
 from timingwheel.engine.opening import open_timers
 from timingwheel.engine.records import TimerId
 from timingwheel.engine.snapshotter import SNAPSHOT_EVERY_BYTES, Snapshotter
@@ -321,7 +321,7 @@ class TimerEngine:
         Returns:
             How many timers stay in the directory.
         """
-        if self._closing or self._core.forked:
+        if self._closing or self._core.life.forked:
             return len(self._core.state.table)
         self._closing = True
         self._ticker.stop()

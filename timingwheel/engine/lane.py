@@ -62,6 +62,7 @@ class Lane:
     def __init__(self, core: EngineCore) -> None:
         self._core = core
         self._log = core.log
+        self._life = core.life
         self._table = core.state.table
         self._timeline = core.state.timeline
         self._wheel = core.state.timeline.elapsed_wheel
@@ -181,7 +182,7 @@ class Lane:
         try:
             yield
         except BaseException as error:
-            self._core.broke_off(error)
+            self._life.broke_off(error, applied_lsn=self._core.applied_lsn)
             raise
         finally:
             self._core.pass_on()
@@ -202,8 +203,8 @@ class Lane:
         Only what adds work (`urgent=False`) must wait while too much is un-synced.
         """
         log = self._log
-        core = self._core
-        if core.closed is not None or core.failed is not None:
+        life = self._life
+        if life.closed is not None or life.failed is not None:
             return 0
         if not urgent and log.congested:
             return 0

@@ -156,7 +156,7 @@ class Ticker:
             except Exception as error:
                 # Nothing may end this thread silently: no timer would fire again.
                 _logger.critical("firing stopped for good", exc_info=True)
-                core.fail(error)
+                core.life.fail(error)
                 return
             if paused and not self._stopped:
                 core.wait_for_space()

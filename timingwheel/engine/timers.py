@@ -28,7 +28,8 @@ from timingwheel.engine.arguments import (
     checked_wall_ns,
 )
 from timingwheel.engine.bodies import Lane
-from timingwheel.engine.core import Due, EngineCore
+from timingwheel.engine.core import EngineCore
+from timingwheel.engine.owner import Due
 from timingwheel.engine.records import (
     Base,
     TimerId,

@@ -211,7 +211,7 @@ class EmbeddedStore:
 
     def close(self) -> None:
         """Write what is durable to the history and let go of everything. Idempotent."""
-        if self._closed or self._core.forked:
+        if self._closed or self._core.life.forked:
             return
         self._closed = True
         for end in self.before_close:

@@ -20,8 +20,9 @@ from typing import Final
 import msgspec
 
 from timingwheel.clock import Clock
-from timingwheel.engine.core import CLOSED, EngineCore
-from timingwheel.engine.core import Due as CoreDue
+from timingwheel.engine.core import EngineCore
+from timingwheel.engine.life import CLOSED
+from timingwheel.engine.owner import Due as CoreDue
 from timingwheel.engine.volatile import VolatileLog
 from timingwheel.errors import ArgumentError, EngineClosedError, TimingWheelError
 from timingwheel.jobs.errors import UnknownJobError

@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, Final, Protocol
 
 from timingwheel.clock import Clock
-from timingwheel.engine.core import CLOSED
+from timingwheel.engine.life import CLOSED
 from timingwheel.errors import EngineClosedError
 from timingwheel.jobs.model import Run, RunId
 from timingwheel.stores.door import open_door

@@ -6,7 +6,7 @@ import threading
 from collections.abc import Callable
 from typing import Any, Final, Protocol
 
-from timingwheel.engine.core import CLOSED
+from timingwheel.engine.life import CLOSED
 from timingwheel.errors import EngineClosedError
 from timingwheel.stores.door_calls import CALLS
 from timingwheel.stores.door_errors import HolderLostError
