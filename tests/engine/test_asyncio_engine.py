@@ -21,6 +21,7 @@ from tests.engine.stage import (
     GatedDisk,
     fill_up,
 )
+from tests.wal.stores import segments_of
 from timingwheel.engine.asyncio_engine import AsyncTimerEngine
 from timingwheel.engine.dispatcher import QUEUE_MAX
 from timingwheel.errors import (
@@ -590,7 +591,8 @@ async def test_a_failed_sync_ends_the_engine(clock: CountingClock) -> None:
     heard = Heard()
     engine = await opened(disk, heard, clock)
     kept = await engine.schedule(1, b"kept")
-    disk.fail("datasync", errno.EIO)
+    # Of this file: the log fills the next one meanwhile, and syncs it too.
+    disk.fail("datasync", errno.EIO, name=segments_of(disk)[0])
     outcomes = await asyncio.gather(
         engine.schedule(1), engine.schedule(2), return_exceptions=True
     )

@@ -18,6 +18,7 @@ from tests.engine.stage import (
     GatedDisk,
     fill_up,
 )
+from tests.wal.stores import segments_of
 from timingwheel.engine.acknowledgements import Acknowledgements
 from timingwheel.engine.records import TimerId
 from timingwheel.engine.ticker import Ticker
@@ -230,7 +231,8 @@ def test_a_failed_disk_stops_it_for_good_and_loudly(
     stage = make(disk)
     stage.schedule(1)
     stage.start()
-    disk.fail("datasync", errno.EIO)
+    # Of this file: the log fills the next one meanwhile, and syncs it too.
+    disk.fail("datasync", errno.EIO, name=segments_of(disk)[0])
     clock.advance(2)
     stage.ticker._thread.join(PATIENCE_S)
     assert not stage.ticker.alive
