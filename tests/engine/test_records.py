@@ -46,6 +46,11 @@ ON_DISK = [
         "TimersFired 9 10 attempt=2",
     ),
     (
+        timers_acknowledged([9, 10, 11]),
+        "08 0900000000000000 0a00000000000000 0b00000000000000",
+        "TimersAcknowledged 9 10 11",
+    ),
+    (
         timers_acknowledged(range(9, 13)),
         "08 0900000000000000 0a00000000000000 0b00000000000000 0c00000000000000",
         "TimersAcknowledged 9 10 11 ... 12 count=4",
