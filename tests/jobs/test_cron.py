@@ -134,6 +134,10 @@ def test_a_schedule_with_named_years_ends() -> None:
     assert cron.prev(at("2100-01-01T00:00Z")) == at("2036-02-29T00:00Z")
 
 
+def test_a_schedule_may_have_the_first_instant_of_1970_and_no_other() -> None:
+    assert Cron("0 0 0 1 1 * 1970").next_ns(-1) == (0, DstMark.NONE)
+
+
 # ------------------------------------------------------------------ daylight saving
 
 
@@ -312,8 +316,10 @@ def test_repr_is_how_it_is_made() -> None:
     assert eval(repr(cron)) == cron
 
 
-def test_a_cron_survives_pickling() -> None:
-    cron = Cron("H 2 * * *", tz="Europe/Berlin", gap="skip", hash_key="a")
+def test_a_cron_survives_pickling_with_all_its_options() -> None:
+    cron = Cron(
+        "H 2 * * *", tz="Europe/Berlin", gap="skip", overlap="both", hash_key="a"
+    )
     copy = pickle.loads(pickle.dumps(cron))
     assert copy == cron
     assert copy.next(at("2026-01-01T00:00Z")) == cron.next(at("2026-01-01T00:00Z"))

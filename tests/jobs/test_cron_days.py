@@ -114,6 +114,7 @@ def days_in(expression: str, year: int) -> list[str]:
         ("L-1 2,4 *", 2026, ["02-27", "04-29"]),
         ("LW 1,2,5 *", 2026, ["01-30", "02-27", "05-29"]),
         ("1W 2,8 *", 2026, ["02-02", "08-03"]),  # a Sunday, a Saturday: never before
+        ("2W 5 *", 2026, ["05-01"]),  # a Saturday, whose Friday is within the month
         ("15W 2,8 *", 2026, ["02-16", "08-14"]),
         ("31W 5,6 *", 2026, ["05-29"]),  # a Sunday, and no such day
         ("* * 1#5", 2026, ["03-30", "06-29", "08-31", "11-30"]),

@@ -206,7 +206,12 @@ def test_h_spreads_jobs_over_the_field_and_fields_of_a_job_apart() -> None:
 
 @pytest.mark.parametrize(
     ("text", "step", "low", "high"),
-    [("H/20", 20, 0, 59), ("H(5-25)/10", 10, 5, 25), ("H(0-0)", 1, 0, 0)],
+    [
+        ("H/20", 20, 0, 59),
+        ("H(5-25)/10", 10, 5, 25),
+        ("H(0-9)/10", 10, 0, 9),
+        ("H(0-0)", 1, 0, 0),
+    ],
 )
 def test_h_with_a_step_starts_within_the_step(
     text: str, step: int, low: int, high: int
@@ -273,6 +278,9 @@ REFUSED = [
     ("*/90 * * * *", "minute", "bad-step", "use an interval"),
     ("0/90 * * * *", "minute", "bad-step", "use an interval"),
     ("* */25 * * *", "hour", "bad-step", "use an interval"),
+    ("0 0 */32 * *", "day-of-month", "bad-step", "31 values"),
+    ("0 0 1 */13 *", "month", "bad-step", "12 values"),
+    ("0 0 0 1 1 * */294", "year", "bad-step", "293 values"),
     ("0 0 * * */8", "day-of-week", "bad-step", "7 values"),
     ("0 0 * * 1#0", "day-of-week", "bad-nth", "number 0 of a month: write #1 to #5"),
     ("0 0 * * 1#6", "day-of-week", "bad-nth", "1L for the last"),
@@ -297,10 +305,12 @@ REFUSED = [
     ("H-5 * * * *", "minute", "bad-hash", "write H, H(2-5)"),
     ("H(5-2) * * * *", "minute", "bad-hash", "lower bound first"),
     ("H(0-9)/20 * * * *", "minute", "bad-hash", "a step that fits"),
+    ("H(5-9)/6 * * * *", "minute", "bad-hash", "a step that fits"),
     ("H(0-70) * * * *", "minute", "bad-value", "write 0 to 59"),
     ("0 0 0 1 1 * H", "year", "bad-hash", "years have no hash"),
     ("@reboot", "whole", "bad-macro", "where the program starts"),
     ("@every 90m", "whole", "bad-macro", 'every="90m"'),
+    ("@every 1h 30m", "whole", "bad-macro", 'every="90m"'),
     ("@fortnightly", "whole", "bad-macro", "@yearly"),
     ("@daily x", "whole", "bad-macro", "@yearly"),
     ("@", "whole", "bad-macro", "@yearly"),

@@ -7,7 +7,7 @@ import random
 from hypothesis import given
 from hypothesis import strategies as st
 
-from timingwheel.jobs.cron_days import FIRST_YEAR, LAST_YEAR
+from timingwheel.jobs.cron_days import FIRST_YEAR, LAST_YEAR, YEAR_STARTS
 from timingwheel.jobs.cron_fields import parse
 from timingwheel.jobs.cron_times import CronTimes, next_bit, prev_bit
 from timingwheel.jobs.wall_schedule import NEVER_S
@@ -101,6 +101,17 @@ def test_years_bound_the_search_on_both_sides() -> None:
     assert times.count_walls(-NEVER_S, NEVER_S) == 2
     assert times.count_walls(first_s, last_s) == 1
     assert times.count_walls(last_s, first_s) == 0
+
+
+def test_the_search_has_the_first_and_the_last_day_of_all_years() -> None:
+    # 1969 is the year in the west at the first instant of 1970, 2263 in the east late on.
+    times = times_of("0 0 * * *")
+    first_s = YEAR_STARTS[0] * DAY_S
+    last_s = (YEAR_STARTS[-1] - 1) * DAY_S
+    assert times.next_wall(-NEVER_S) == times.prev_wall(first_s) == first_s
+    assert times.prev_wall(first_s - 1) == -NEVER_S
+    assert times.prev_wall(NEVER_S) == times.next_wall(last_s) == last_s
+    assert times.next_wall(last_s + 1) == NEVER_S
 
 
 def test_all_days_of_all_years_are_counted() -> None:

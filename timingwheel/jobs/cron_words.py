@@ -7,7 +7,7 @@ schedule does.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from itertools import product
+from itertools import count, product
 from typing import Final
 
 from timingwheel.jobs.cron_days import FIRST_YEAR, LAST_YEAR, DayRule, members
@@ -59,35 +59,40 @@ def _time(fields: CronFields) -> str:
         return f"at {_and(spelled)}"
     parts = []
     if has_seconds:
-        parts.append(_unit(seconds, "second", 60))
+        parts.append(_often(seconds, "second", 60))
     if len(minutes) < 60 or not parts or not parts[-1].startswith(_EVERY):
-        parts.append(_unit(minutes, "minute", 60))
+        parts.append((_which if parts else _often)(minutes, "minute", 60))
     if len(hours) < 24:
-        parts.append(_hours(hours))
+        parts.append(_which(hours, "hour", 24))
     elif not parts[-1].startswith(_EVERY):
         parts.append("every hour")
     text = " of ".join(parts)
     return text if text.startswith(_EVERY) else f"at {text}"
 
 
-def _unit(values: Sequence[int], unit: str, size: int) -> str:
-    """Return one field of the time: every so often, or its values."""
-    if len(values) == size:
-        return f"every {unit}"
+def _often(values: Sequence[int], unit: str, size: int) -> str:
+    """Return the finest field of the time: every so often, or at which values."""
     step = size // len(values)
     # Only a step that divides the unit is even: `*/7` has a short one each hour.
     if len(values) > 1 and list(values) == list(range(0, size, step)):
-        return f"every {step} {unit}s"
+        return f"every {step} {unit}s" if step > 1 else f"every {unit}"
+    return _named(values, unit)
+
+
+def _which(values: Sequence[int], unit: str, size: int) -> str:
+    """Return a field within which a finer one counts: which of its values.
+
+    Never how often: "every second of every 12 hours" reads as every second of the day.
+    """
+    if len(values) == size:
+        return f"every {unit}"
+    if step := _step(values, size - 1):
+        return f"every {_ordinal(step)} {unit} from {values[0]}"
+    return _named(values, unit)
+
+
+def _named(values: Sequence[int], unit: str) -> str:
     return f"{unit}{'s' if len(values) > 1 else ''} {_list(values, str)}"
-
-
-def _hours(hours: Sequence[int]) -> str:
-    step = _step(hours, 23)
-    return (
-        f"every {_ordinal(step)} hour from {hours[0]}"
-        if step
-        else _unit(hours, "hour", 24)
-    )
 
 
 def _step(values: Sequence[int], last: int) -> int:
@@ -158,7 +163,7 @@ def _weekdays(rule: DayRule) -> list[str]:
 
 def _week(weekdays: int) -> list[int]:
     """Return weekdays in the order in which they are said: runs over the weekend too."""
-    first = next((day for day in range(1, 8) if not weekdays >> (day - 1) % 7 & 1), 1)
+    first = next(day for day in count(1) if not weekdays >> (day - 1) & 1)
     return [day for day in range(first, first + 7) if weekdays >> day % 7 & 1]
 
 
@@ -188,6 +193,7 @@ def _or(texts: Sequence[str]) -> str:
 
 
 def _ordinal(number: int) -> str:
-    is_teen = number // 10 % 10 == 1
+    """Return a number up to 99 with its ending; a step of years is no longer."""
+    is_teen = number // 10 == 1
     ending = "th" if is_teen else {1: "st", 2: "nd", 3: "rd"}.get(number % 10, "th")
     return f"{number}{ending}"
