@@ -37,6 +37,11 @@ def test_a_message_stays_short_however_large_the_value() -> None:
     assert len(str(error)) < 100
 
 
+def test_an_int_of_more_digits_than_python_writes_is_told_by_its_bits() -> None:
+    error = ArgumentError("delay", 1 << 49_999, "pass fewer seconds")
+    assert str(error) == "delay is <an int of 50,000 bits>: pass fewer seconds"
+
+
 @pytest.mark.parametrize("kind", [ArgumentError, PayloadTooLargeError, DeadlineError])
 def test_a_refused_value_survives_pickling(kind: type[ArgumentError]) -> None:
     error = kind("ids", 7, "pass fewer")

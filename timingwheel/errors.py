@@ -25,9 +25,24 @@ __all__ = [
 ]
 
 _TEXT_CHARS_SHOWN: Final = 100
+
+
 # A payload can be a mebibyte long: only its two ends are shown. An id is shown whole.
-_SHOWN: Final = reprlib.Repr()
+class _Shown(reprlib.Repr):
+    def repr_int(self, x: int, level: int) -> str:
+        try:
+            return super().repr_int(x, level)
+        except ValueError:  # Python writes out none of more than 4,300 digits
+            return f"<an int of {x.bit_length():,} bits>"
+
+
+_SHOWN: Final = _Shown()
 _SHOWN.maxstring = _TEXT_CHARS_SHOWN
+
+
+def shown(value: object) -> str:
+    """Return a value as messages show it: its repr, if that is short, else its ends."""
+    return _SHOWN.repr(value)
 
 
 class TimingWheelError(Exception):
@@ -46,7 +61,7 @@ class _BadValueError(TimingWheelError):
         self.fix = fix
 
     def __str__(self) -> str:
-        return f"{self.argument} is {_SHOWN.repr(self.found)}: {self.fix}"
+        return f"{self.argument} is {shown(self.found)}: {self.fix}"
 
 
 class ArgumentError(_BadValueError, ValueError):

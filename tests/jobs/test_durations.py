@@ -77,6 +77,8 @@ def test_a_text_is_exact_or_refused(number: object, unit: str) -> None:
         ("3y", '"y" is no unit of time; units are ns, us, ms, s, m, h, d, w'),
         ("1M", '"M" is no unit'),
         ("1" * 101 + "s", "pass seconds, a timedelta"),
+        ("1h0." + "0" * 40 + "1s", "nothing is finer than a nanosecond"),
+        ("1.0" + "0" * 40 + "1s", "nothing is finer than a nanosecond"),
     ],
 )
 def test_what_is_no_duration_is_refused_with_the_argument_and_the_fix(
@@ -86,6 +88,12 @@ def test_what_is_no_duration_is_refused_with_the_argument_and_the_fix(
         duration_ns(value, "patience")  # type: ignore[arg-type]
     assert caught.value.argument == "patience"
     assert fix in caught.value.fix
+
+
+def test_a_text_of_any_length_is_refused_before_it_is_read() -> None:
+    for text in ("1" * 2_000_000 + "s", "1s" * 1_000_000):
+        with pytest.raises(ArgumentError, match="pass seconds, a timedelta"):
+            duration_ns(text, "patience")
 
 
 def test_nothing_at_all_is_refused_where_it_makes_no_sense() -> None:

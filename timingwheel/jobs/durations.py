@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 import re
 from datetime import timedelta
-from decimal import Decimal
+from fractions import Fraction
 from typing import Final, NamedTuple
 
 from timingwheel.errors import ArgumentError
@@ -107,21 +107,23 @@ def _measured_ns(value: Duration, argument: str) -> int:
 
 def _read_ns(text: str, argument: str) -> int:
     whole = text.strip()
+    if not whole or len(whole) > _TEXT_CHARS_MAX:
+        raise ArgumentError(argument, text, f"pass {_FORMS}")
     if whole.startswith("-"):
         raise ArgumentError(
             argument, text, "a duration is not negative; pass 0 or more"
         )
-    total = Decimal(0)
+    total = Fraction(0)  # a Decimal rounds to 28 digits
     at = 0
     while match := _PART.match(whole, at):
         number, unit = match.groups()
         if unit not in _UNITS_NS:
             raise ArgumentError(argument, text, _unit_fix(number, unit))
-        total += Decimal(number) * _UNITS_NS[unit]
+        total += Fraction(number) * _UNITS_NS[unit]
         at = match.end()
-    if not whole or at < len(whole) or len(whole) > _TEXT_CHARS_MAX:
+    if at < len(whole):
         raise ArgumentError(argument, text, f"pass {_FORMS}")
-    if total != total.to_integral_value():
+    if total.denominator != 1:
         raise ArgumentError(argument, text, "nothing is finer than a nanosecond")
     return int(total)
 

@@ -17,7 +17,7 @@ from zoneinfo import ZoneInfo
 from timingwheel.errors import ArgumentError
 from timingwheel.jobs.durations import duration_ns
 from timingwheel.jobs.every import CalendarEvery, ShortMonth, Unit
-from timingwheel.jobs.schedule import instant_ns
+from timingwheel.jobs.schedule import HORIZON_NS, NS, instant_ns
 from timingwheel.jobs.triggers import EveryCalendar, EveryPeriod
 from timingwheel.jobs.wall_schedule import GapRule, OverlapRule
 
@@ -31,6 +31,7 @@ _UNITS_S: Final = {
     "minutes": 60,
     "seconds": 1,
 }
+_HORIZON_S: Final = HORIZON_NS // NS
 _ANY_DAY: Final = date(1970, 1, 1)
 
 
@@ -122,6 +123,10 @@ def _elapsed(given: dict[str, float], anchor: object) -> EveryPeriod:
         # NaN is not at least 0 either.
         if type(value) not in (int, float) or not value >= 0:
             raise ArgumentError(name, value, "pass a number, 0 or more")
+        if value > _HORIZON_S:  # some ints are no float, and cannot be added to one
+            raise ArgumentError(
+                name, value, "times end in the year 2262; pass a shorter period"
+            )
         seconds += value * _UNITS_S[name]
     words = ", ".join(f"{name}={value}" for name, value in given.items())
     rule = period_rule(duration_ns(seconds, "every"), words)

@@ -6,7 +6,6 @@ classes of the list here are made again; nothing that comes is ever run.
 
 from __future__ import annotations
 
-import reprlib
 from typing import Any, Final
 
 import msgspec
@@ -20,6 +19,7 @@ from timingwheel.errors import (
     EngineFailedError,
     PayloadTooLargeError,
     TimingWheelError,
+    shown,
 )
 from timingwheel.jobs.errors import (
     KeyConflictError,
@@ -155,7 +155,7 @@ def _plain(value: object) -> Any:
     try:
         body = msgspec.msgpack.encode(value)
     except (TypeError, ValueError, OverflowError):
-        return reprlib.repr(value)
+        return shown(value)
     if len(body) > _FACT_BYTES_MAX:
-        return reprlib.repr(value)
+        return shown(value)
     return value

@@ -7,7 +7,6 @@ that a Scheduler would have raised.
 from __future__ import annotations
 
 import contextlib
-import reprlib
 from collections.abc import Collection, Iterator
 from typing import Any, Final, NamedTuple
 
@@ -23,6 +22,7 @@ from timingwheel.errors import (
     MissingExtraError,
     PayloadTooLargeError,
     TimingWheelError,
+    shown,
 )
 from timingwheel.jobs.errors import (
     DatabaseAwayError,
@@ -247,7 +247,7 @@ def _plain(value: object) -> Any:
     try:
         body = msgspec.json.encode(value)
     except (TypeError, ValueError):
-        return reprlib.repr(value)
+        return shown(value)
     if len(body) > _FACT_CHARS_MAX:
-        return reprlib.repr(value)
+        return shown(value)
     return msgspec.json.decode(body)
