@@ -207,7 +207,6 @@ cdef uint32_t mask_for(
         return 0
     while has_faint_sector(stored, size, first, pattern):
         pattern = pattern * 1664525u + 1013904223u
-        pattern = pattern or 1
     return pattern
 
 

@@ -303,16 +303,14 @@ def has_unwritten_sector(data: bytes, offset: int, header: Header) -> bool:
 
 def _find_mask(stored: bytes, offset: int) -> int:
     """Return 0 if no sector after the first is faint, else a pattern that mends it."""
-    first = SECTOR_BYTES - (offset + HEADER_BYTES) % SECTOR_BYTES
-    if first == SECTOR_BYTES:  # the header ends its sector: the body starts the next
-        first = 0
+    first = -(offset + HEADER_BYTES) % SECTOR_BYTES
     if len(stored) <= first or not _has_faint_sector(stored, first):
         return 0
     # There are at most 2**14 sectors in a body and 2**32 patterns: one always fits, and
-    # the first tried nearly always does.
+    # the first tried nearly always does. 0 is none of them: under it the body is as it is.
     pattern = 0xA5C3_5A3C
     while _has_faint_sector(_xor(stored, pattern), first):
-        pattern = (pattern * 1_664_525 + 1_013_904_223) & 0xFFFF_FFFF or 1
+        pattern = (pattern * 1_664_525 + 1_013_904_223) & 0xFFFF_FFFF
     return pattern
 
 

@@ -110,17 +110,17 @@ def test_the_day_field_means(text: str, days: list[int]) -> None:
 
 
 def test_the_day_field_takes_last_days_and_weekdays_in_one_list() -> None:
-    rule = parse("0 0 1,L,L-2,LW,15W,30W * *", None).days
-    assert members(rule.days) == [1]
-    assert members(rule.days_before_last) == [0, 2]
+    rule = parse("0 0 1,L-2,L,L-5,LW,15W,30W,3 * *", None).days
+    assert members(rule.days) == [1, 3]
+    assert members(rule.days_before_last) == [0, 2, 5]
     assert members(rule.weekdays_nearest) == [15, 30]
     assert rule.last_weekday
 
 
 def test_the_weekday_field_takes_nth_and_last_ones_in_one_list() -> None:
-    rule = parse("0 0 * * MON#2,5#5,7L,wedl,2", None).days
+    rule = parse("0 0 * * tue#1,MON#2,7#3,5#5,7L,wedl,2", None).days
     assert members(rule.weekdays) == [2]
-    assert members(rule.nth_weekdays) == [7 + 1, 4 * 7 + 5]
+    assert members(rule.nth_weekdays) == [2, 7 + 1, 2 * 7, 4 * 7 + 5]
     assert members(rule.last_weekdays) == [0, 3]
 
 
@@ -285,6 +285,7 @@ REFUSED = [
     ("0 0 * * 1#0", "day-of-week", "bad-nth", "number 0 of a month: write #1 to #5"),
     ("0 0 * * 1#6", "day-of-week", "bad-nth", "1L for the last"),
     ("0 0 * * 1#", "day-of-week", "bad-nth", "number nothing"),
+    ("0 0 * * 1#2#3", "day-of-week", "bad-nth", "number '2#3' of a month"),
     ("0 0 * * 1#-1", "day-of-week", "bad-nth", "#1 to #5"),
     ("0 0 * * 8#1", "day-of-week", "bad-value", "SUN to SAT"),
     ("0 0 * * 1-5#1", "day-of-week", "bad-value", "SUN to SAT"),
@@ -319,6 +320,7 @@ REFUSED = [
     ("\u0665 * * * *", "minute", "bad-value", "is no minute"),  # an Arabic digit
     ("\uff15 * * * *", "minute", "bad-value", "is no minute"),  # a full-width one
     ("0 0 * * \u017fun", "day-of-week", "bad-value", "SUN"),  # a long s
+    ("\u00a00 0 * * *", "minute", "bad-value", "is no minute"),
     ("0\u00a00 * * *", "whole", "bad-fields", "has 4 fields"),  # a no-break space
     ("0 0 30 2 *", "whole", "never-matches", "days that its months and years have"),
     ("0 0 31 4,6,9,11 *", "whole", "never-matches", "never matches"),
@@ -341,6 +343,12 @@ def test_a_text_that_cannot_be_meant_is_refused_with_field_piece_and_fix(
     assert refused.value.expression == expression
     assert refused.value.fix
     assert refused.value.piece.lower() in expression.lower()
+
+
+def test_a_zone_in_the_expression_is_the_piece_that_is_refused() -> None:
+    with pytest.raises(CronError) as refused:
+        Cron("TZ=UTC 0 0 * * *")
+    assert refused.value.piece == "TZ=UTC"
 
 
 def test_an_expression_can_be_as_long_as_the_limit_and_no_longer() -> None:

@@ -103,6 +103,27 @@ def test_years_bound_the_search_on_both_sides() -> None:
     assert times.count_walls(last_s, first_s) == 0
 
 
+def test_the_search_goes_on_from_one_end_of_a_year_to_the_next() -> None:
+    first, last = times_of("0 0 1 1 *"), times_of("0 0 31 12 *")
+    assert first.next_wall(1) == 365 * DAY_S
+    assert first.prev_wall(365 * DAY_S - 1) == 0
+    assert first.prev_wall(-1) == YEAR_STARTS[0] * DAY_S  # of 1969
+    assert last.prev_wall(3 * 365 * DAY_S + DAY_S) == 3 * 365 * DAY_S  # after 366 days
+    assert last.next_wall(2 * 365 * DAY_S) == 3 * 365 * DAY_S
+
+
+def test_a_named_year_has_its_own_days_and_none_of_those_beside_it() -> None:
+    times = times_of("0 0 6,12 * * * 2030")
+    first_s, hour_s = 1_893_456_000, 3_600
+    last_s, end_s = first_s + 364 * DAY_S, first_s + 365 * DAY_S
+    assert times.next_wall(first_s - DAY_S) == first_s + 6 * hour_s
+    assert times.prev_wall(first_s + 7 * hour_s) == first_s + 6 * hour_s
+    assert times.next_wall(last_s + 7 * hour_s) == last_s + 12 * hour_s
+    assert times.prev_wall(end_s + 7 * hour_s) == last_s + 12 * hour_s
+    assert times.count_walls(first_s - DAY_S, end_s + DAY_S) == 2 * 365
+    assert times.count_walls(first_s, last_s + 7 * hour_s) == 2 * 364 + 1
+
+
 def test_the_search_has_the_first_and_the_last_day_of_all_years() -> None:
     # 1969 is the year in the west at the first instant of 1970, 2263 in the east late on.
     times = times_of("0 0 * * *")
@@ -112,6 +133,18 @@ def test_the_search_has_the_first_and_the_last_day_of_all_years() -> None:
     assert times.prev_wall(first_s - 1) == -NEVER_S
     assert times.prev_wall(NEVER_S) == times.next_wall(last_s) == last_s
     assert times.next_wall(last_s + 1) == NEVER_S
+
+
+def test_the_hours_of_1969_are_searched_too() -> None:
+    times = times_of("*/30 * * * *")
+    assert times.next_wall(-1_801) == times.prev_wall(-1) == -1_800
+    assert times.next_wall(-1_799) == 0
+    assert times.count_walls(-3_600, 0) == 2
+
+
+def test_the_first_day_of_the_year_in_which_a_span_ends_is_counted() -> None:
+    assert times_of("0 0 * * *").count_walls(0, 2 * DAY_S) == 2
+    assert times_of("0 0 * * *").count_walls(-DAY_S, DAY_S) == 2
 
 
 def test_all_days_of_all_years_are_counted() -> None:

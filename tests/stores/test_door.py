@@ -144,6 +144,8 @@ def test_an_error_comes_with_its_cause_and_a_stranger_by_its_words() -> None:
     stranger = error_of(fault_of(ZeroDivisionError("division by zero")))
     assert isinstance(stranger, HolderFaultError)
     assert str(stranger) == "ZeroDivisionError: division by zero"
+    huge = error_of(fault_of(ArgumentError("delay", 1 << 49_999, "pass less")))
+    assert "an int of 50,000 bits" in str(huge)
     odd = error_of(fault_of(ArgumentError("call", object, "pass a task")))
     assert isinstance(odd, ArgumentError)
     assert odd.fix == "pass a task"

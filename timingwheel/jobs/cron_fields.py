@@ -202,8 +202,8 @@ class _Parser:
 
     def values(self, field: Field, text: str, offset: int = 0) -> int:
         """Return the set that a field without days of its own kind names."""
-        if text == "*":
-            return ((2 << (field.high - field.low)) - 1) << (field.low - offset)
+        if text == "*":  # never the year, which alone has an offset
+            return ((2 << (field.high - field.low)) - 1) << field.low
         bits = 0
         for item in self.items(field, text):
             for value in self.item(field, item):
