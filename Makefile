@@ -118,13 +118,8 @@ postgres-server:
 MUTANTS ?=
 MUTATE_SECONDS ?= 3600
 
-mutate: $(VENV)/.has-mutation ## break the code on purpose and see which breaks no test finds; goes on where it ended
-	@PATH="$(abspath $(VENV))/bin:$$PATH" TIMINGWHEEL_PURE=1 timeout --signal=INT $(MUTATE_SECONDS) \
-		nice -n 15 mutmut run --max-children 1 $(foreach name,$(MUTANTS),'$(name)') || [ $$? = 124 ]
-	@PATH="$(abspath $(VENV))/bin:$$PATH" mutmut results --all 1 | awk -F ': ' \
-		'{ sub(/^ +/, "", $$1); of = $$1; sub(/\.x(_|ǁ).*/, "", of); n[of " " $$2]++ } \
-		$$2 !~ /^(killed|timeout|caught|not checked)/ { print } \
-		END { for (key in n) print n[key], key | "sort -k2"; }'
+mutate: $(VENV)/.has-mutation $(VENV)/.compiled ## break the code on purpose and see which breaks no test finds; goes on where it ended
+	@PATH="$(abspath $(VENV))/bin:$$PATH" TIMINGWHEEL_PURE=1 nice -n 15 $(PY) -m tests.mutation --seconds $(MUTATE_SECONDS) $(foreach name,$(MUTANTS),'$(name)')
 
 bench: $(VENV)/.has-bench $(VENV)/.compiled ## measure against baseline and peers, in one table
 	$(PY) -m bench

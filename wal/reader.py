@@ -299,27 +299,23 @@ def read_headers(
         with opened(files, name) as handle:
             block = files.pread(handle, SEGMENT_HEADER_BYTES, 0)
         header = decode_segment_header(block, f"{files.path}/{name}")
-        what = _fault_of_header(header, parsed, uuid)
-        before = headers[-1] if headers else None
-        if header is not None and what is None and before is not None:
-            what = _fault_of_link(before, header)
-        if header is None or what is not None:
+        what: str | None = "a damaged segment header, which no crash can leave"
+        if header is not None:
+            what = _fault_of_header(header, parsed, uuid)
+            if what is None and headers:
+                what = _fault_of_link(headers[-1], header)
+            if what is None:
+                headers.append(header)
+        if what is not None:
             raise LogCorruptError(
-                files.path,
-                name,
-                offset=0,
-                expected_lsn=parsed[1],
-                what=what or "a damaged segment header",
+                files.path, name, offset=0, expected_lsn=parsed[1], what=what
             )
-        headers.append(header)
     return headers
 
 
 def _fault_of_header(
-    header: SegmentHeader | None, named: tuple[int, Lsn], uuid: bytes
+    header: SegmentHeader, named: tuple[int, Lsn], uuid: bytes
 ) -> str | None:
-    if header is None:
-        return "a damaged segment header, which no crash can leave"
     if header.store_uuid != uuid:
         return "the segment of another store"
     if (header.segment_id, header.first_lsn) != named:

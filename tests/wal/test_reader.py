@@ -21,7 +21,7 @@ from tests.wal.stores import (
 from wal.checksum import extend
 from wal.errors import LogCorruptError, StoreError
 from wal.filesystem import Handle
-from wal.frame import Flag, decode_records
+from wal.frame import HEADER_BYTES, Flag, decode_records
 from wal.reader import LogReader, SegmentReader, read_headers
 from wal.segment import SEGMENT_HEADER_BYTES, SegmentEnd, segment_name
 from wal.tail import Verdict
@@ -155,6 +155,26 @@ def test_a_close_frame_gives_no_group_and_ends_the_reading() -> None:
     assert reader.tail(atomic_sectors=True).verdict is Verdict.REFUSE
 
 
+def test_a_file_that_was_cut_is_damaged_even_if_its_tail_looks_torn() -> None:
+    segment = SegmentBuilder()
+    at = segment.add(b"acknowledged before it was synced", flags=Flag.RELAXED)
+    segment.data[at + HEADER_BYTES + 4] ^= 1
+    whole = reader_of(segment)
+    assert read(whole) == []
+    assert whole.tail(atomic_sectors=True).doubtful
+    cut = SegmentReader(bytes(segment.data[:-512]), segment.header)
+    assert read(cut) == []
+    tail = cut.tail(atomic_sectors=True)
+    assert (tail.verdict, tail.doubtful) == (Verdict.REFUSE, False)
+
+
+def test_of_a_file_that_was_cut_at_least_one_record_is_at_stake() -> None:
+    segment = SegmentBuilder()
+    reader = SegmentReader(bytes(segment.data[:-512]), segment.header)
+    assert read(reader) == []
+    assert reader.tail(atomic_sectors=True).records_at_stake == 1
+
+
 # -- the chain -------------------------------------------------------------------------
 
 
@@ -169,7 +189,7 @@ def test_a_reader_knows_the_last_segment_only_when_it_has_read_to_its_end(
     chain(disk, [b"1"], [b"2"])
     reader = LogReader(disk, UUID)
     groups = reader.groups()
-    next(groups)
+    assert next(groups).first_lsn == 1
     assert (reader.last, reader.tail) == (None, None)
     for _ in groups:
         pass
@@ -218,6 +238,7 @@ def test_a_log_that_begins_after_its_snapshot_is_refused(
     assert log_of(disk, after_lsn=3) == [b"4", b"5"]
     error = refusal(disk, after_lsn=1)
     assert error.file == second.header.name
+    assert (error.offset, error.expected_lsn) == (0, 4)
     assert error.records_at_stake == 2
     assert "starts after LSN 3" in error.what
     assert "no valid snapshot reaches further than LSN 1" in error.what
@@ -227,6 +248,18 @@ def test_a_store_without_segments_has_no_groups(disk: MemoryFileSystem) -> None:
     reader = LogReader(disk, UUID)
     assert list(reader.groups()) == []
     assert reader.last is None
+
+
+def test_sectors_are_atomic_unless_the_caller_says_otherwise(
+    disk: MemoryFileSystem,
+) -> None:
+    (last,) = chain(disk, [b"1"])
+    disk.flip_bit(last.header.name, 8 * (last.starts[0] + HEADER_BYTES + 4))
+    assert refusal(disk).offset == last.starts[0]
+    torn = LogReader(disk, UUID, atomic_sectors=False)
+    assert list(torn.groups()) == []
+    assert torn.tail is not None
+    assert torn.tail.verdict is Verdict.CUT
 
 
 # -- damage in a segment that is not the last ------------------------------------------
@@ -297,6 +330,13 @@ def test_a_frame_past_the_named_end_is_no_next_good_frame(
     first.put(disk)
     disk.flip_bit(first.header.name, 8 * (first.starts[0] + 68))
     assert refusal(disk).next_offset is None
+
+
+def test_a_good_frame_past_the_named_end_is_not_read(disk: MemoryFileSystem) -> None:
+    first, _ = chain(disk, [b"1"], [b"2"])
+    first.add(b"cut off")
+    first.put(disk)
+    assert log_of(disk) == [b"1", b"2"]
 
 
 def test_a_segment_whose_end_has_another_chain_is_refused(
@@ -516,3 +556,13 @@ def test_a_closed_segment_is_checked_up_to_its_close_frame() -> None:
     disk.flip_bit(names[0], 8 * (close_at + 9))
     with pytest.raises(LogCorruptError):
         LogReader(disk, uuid, names=names).verify_first()
+
+
+def test_a_former_segment_is_checked_no_further_than_the_end_that_the_next_one_names(
+    disk: MemoryFileSystem,
+) -> None:
+    first, second = chain(disk, [b"1"], [b"2"])
+    first.add(b"cut off")  # in the file, past what the successor names
+    first.put(disk)
+    names = [first.header.name, second.header.name]
+    LogReader(disk, UUID, names=names).verify_first()

@@ -6,13 +6,14 @@ import errno
 import struct
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from tests.wal.stores import UUID, power_losses
 from wal.checksum import crc32c, extend
 from wal.errors import StoreError
 from wal.filesystem import Handle
+from wal.frame import LSN_MAX
 from wal.snapshot import (
     BLOCK_BYTES_MAX,
     SNAPSHOT_HEADER_BYTES,
@@ -59,9 +60,10 @@ def assert_damaged(disk: MemoryFileSystem, name: str = NAME) -> SnapshotDamagedE
 
 @given(
     st.lists(st.binary(min_size=1, max_size=2000), max_size=8),
-    st.integers(0, 2**63 - 1),
-    st.integers(0, 2**63 - 1),
+    st.integers(0, LSN_MAX),
+    st.integers(0, LSN_MAX),
 )
+@example(blocks=[b"the last number of all"], pin_lsn=LSN_MAX, reach_lsn=LSN_MAX)
 def test_blocks_come_back_in_order_as_they_were(
     blocks: list[bytes], pin_lsn: int, reach_lsn: int
 ) -> None:
@@ -141,7 +143,8 @@ def test_a_flipped_bit_in_any_byte_is_damage(disk: MemoryFileSystem) -> None:
         damaged = bytearray(good)
         damaged[at] ^= 1 << at % 8
         disk.put(NAME, bytes(damaged))
-        assert_damaged(disk)
+        offset = assert_damaged(disk).offset
+        assert (offset == 0) == (at < SNAPSHOT_HEADER_BYTES)
 
 
 def test_a_snapshot_cut_anywhere_is_damage(disk: MemoryFileSystem) -> None:
@@ -183,7 +186,9 @@ def test_the_snapshot_of_another_store_is_damage(disk: MemoryFileSystem) -> None
 def test_a_renamed_snapshot_is_damage(disk: MemoryFileSystem) -> None:
     write(disk, b"block")
     disk.rename(NAME, snapshot_name(41))
-    assert "renamed" in assert_damaged(disk, snapshot_name(41)).what
+    error = assert_damaged(disk, snapshot_name(41))
+    assert "renamed" in error.what
+    assert error.offset == 0
 
 
 def test_a_length_is_bounded_before_anything_is_read(disk: MemoryFileSystem) -> None:
@@ -263,6 +268,18 @@ def test_a_long_snapshot_is_synced_as_it_goes(disk: MemoryFileSystem) -> None:
     assert [call.op for call in disk.trace].count("datasync") == 2
 
 
+def test_each_full_mebibyte_is_synced_and_no_byte_before(
+    disk: MemoryFileSystem,
+) -> None:
+    writer = SnapshotWriter(disk, UUID, pin_lsn=40, wall_ns=0)
+    head, half = 16, SYNC_EVERY_BYTES // 2
+    synced = []
+    for size in (half, half - 1, 1 + head, half, half, half, half - 1):
+        writer.add(b"x" * (size - head))
+        synced.append([call.op for call in disk.trace].count("datasync"))
+    assert synced == [0, 0, 1, 1, 2, 2, 2]
+
+
 class Forgetful(MemoryFileSystem):
     """A disk that stores one byte wrong."""
 
@@ -283,6 +300,18 @@ def test_abandon_removes_it_and_may_come_at_any_time(disk: MemoryFileSystem) -> 
     writer.abandon()
     assert disk.names() == []
     writer.abandon()
+
+
+@pytest.mark.parametrize("ends", ["finish", "abandon"])
+def test_the_file_is_closed_in_the_end(disk: MemoryFileSystem, ends: str) -> None:
+    writer = SnapshotWriter(disk, UUID, pin_lsn=40, wall_ns=0)
+    if ends == "finish":
+        writer.finish(reach_lsn=40)
+    else:
+        writer.abandon()
+    with pytest.raises(OSError) as caught:
+        disk.size_bytes(writer._handle)
+    assert caught.value.errno == errno.EBADF
 
 
 def test_abandon_after_finish_harms_neither_the_snapshot_nor_other_files(

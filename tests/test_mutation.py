@@ -1,0 +1,93 @@
+"""The driver of mutmut: what each module is tried with, and what the table counts."""
+
+from __future__ import annotations
+
+import json
+import tomllib
+from pathlib import Path
+
+import pytest
+
+from tests.mutation import (
+    ROOT,
+    is_asked_for,
+    make_tree,
+    outcomes,
+    report,
+    settings_for,
+    settings_of_all,
+)
+
+TESTS = "pytest_add_cli_args_test_selection"
+
+
+def test_the_list_names_modules_and_tests_that_are_there() -> None:
+    settings = settings_of_all()
+    for path in settings["only_mutate"]:
+        assert (ROOT / path).is_file(), path
+        files = [word for word in settings_for(path, settings)[TESTS] if ".py" in word]
+        assert files, f"{path} has no tests"
+    for word in settings[TESTS]:
+        if ".py" in word:
+            assert (ROOT / word.partition("::")[0]).is_file(), word
+
+
+def test_a_module_is_tried_with_the_tests_of_its_folder_and_checked_alone() -> None:
+    settings = {
+        "only_mutate": ["wal/tail.py", "timingwheel/jobs/cron.py"],
+        TESTS: ["tests/wal/a.py", "tests/jobs/b.py", "--deselect", "tests/x.py::y"],
+        "type_check_command": ["mypy", "--strict"],
+    }
+    assert settings_for("timingwheel/jobs/cron.py", settings) == {
+        "only_mutate": ["timingwheel/jobs/cron.py"],
+        TESTS: ["tests/jobs/b.py", "--deselect", "tests/x.py::y"],
+        "type_check_command": ["mypy", "timingwheel/jobs/cron.py", "--strict"],
+    }
+
+
+def test_a_tree_has_the_settings_of_its_module_and_all_others_as_they_are(
+    tmp_path: Path,
+) -> None:
+    settings = settings_of_all()
+    for _ in range(2):  # an interrupted run goes on in the same tree
+        make_tree(tmp_path / "wal.tail", "wal/tail.py", settings)
+    text = (tmp_path / "wal.tail" / "pyproject.toml").read_text()
+    made, real = (
+        tomllib.loads(text),
+        tomllib.loads((ROOT / "pyproject.toml").read_text()),
+    )
+    assert made["tool"].pop("mutmut") == settings_for("wal/tail.py", settings)
+    del real["tool"]["mutmut"]
+    assert made == real
+    assert (tmp_path / "wal.tail" / "wal" / "tail.py").is_file()
+
+
+@pytest.mark.parametrize(
+    ("pattern", "is_it"),
+    [
+        ("wal.tail.x_judge_tail__mutmut_7", True),
+        ("wal.tail.*", True),
+        ("wal.*", True),
+        ("*", True),
+        ("wal.tailor.*", False),
+        ("wal.runs.*", False),
+    ],
+)
+def test_a_pattern_is_for_the_modules_whose_mutants_it_may_name(
+    pattern: str, is_it: bool
+) -> None:
+    assert is_asked_for("wal.tail", [pattern]) == is_it
+
+
+def test_the_table_counts_each_end_and_names_what_lives(tmp_path: Path) -> None:
+    codes = {"a": 1, "b": 0, "c": 37, "d": -24, "e": None, "f": -11, "g": 3}
+    meta = tmp_path / "wal.tail" / "mutants" / "wal" / "tail.py.meta"
+    meta.parent.mkdir(parents=True)
+    meta.write_text(json.dumps({"exit_code_by_key": codes}))
+    assert outcomes(tmp_path / "wal.runs", "wal/runs.py") == {}
+    lines = list(report(["wal/tail.py", "wal/runs.py"], tmp_path))
+    assert lines[:2] == ["b: lives", "f: exit -11"]
+    counts = ["7", "1", "2", "1", "1", "0", "1"]
+    assert lines[3].split() == ["wal/tail.py", *counts]
+    assert lines[4].split() == ["together", *counts]
+    assert lines[5] == "not begun: wal/runs.py"
