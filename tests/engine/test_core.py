@@ -19,7 +19,7 @@ from tests.engine.stage import (
     fill_up,
     repeat_until,
 )
-from timingwheel.engine.core import DISK_FULL_RETRY_NS, EngineCore
+from timingwheel.engine.core import AWAKE, DISK_FULL_RETRY_NS, EngineCore
 from timingwheel.engine.owner import Due
 from timingwheel.engine.records import (
     Base,
@@ -31,7 +31,12 @@ from timingwheel.engine.records import (
 from timingwheel.engine.timeline import Now
 from timingwheel.engine.volatile import VolatileLog
 from timingwheel.errors import EngineClosedError, EngineFailedError
-from wal.errors import CommitUnknownError, DiskFullError, RecordTooLargeError
+from wal.errors import (
+    CommitUnknownError,
+    DiskFullError,
+    RecordTooLargeError,
+    StoreInUseError,
+)
 from wal.frame import RECORD_OVERHEAD_BYTES
 from wal.log import JOINED_BYTES, Log, RoomNeededError
 from wal.testing import MemoryFileSystem
@@ -42,6 +47,7 @@ class Firing:
 
     def __init__(self) -> None:
         self.asked: list[Due] = []
+        self.applied: list[tuple[int, bytes]] = []
         self.refuse: Exception | None = None
 
     def decide_due(self, due: Due) -> list[bytes]:
@@ -51,7 +57,7 @@ class Firing:
         return [timer_fired(timer_id, 1) for timer_id in due.timers]
 
     def apply(self, records: list[tuple[int, bytes]]) -> None:
-        raise AssertionError(records)
+        self.applied += records
 
     def dump(self) -> Iterator[bytes]:
         return iter(())
@@ -231,6 +237,21 @@ def test_a_single_event_that_fits_no_frame_is_an_error_and_stays_due(
     assert core.step(9).timers == [1, 2]
 
 
+def test_a_step_goes_down_to_one_timer_if_the_events_of_two_fit_no_frame(
+    open_core: OpenCore, owner: Firing, clock: CountingClock
+) -> None:
+    core = open_core(MemoryFileSystem(), segment_size_bytes=5120)
+    owner.decide_due = lambda due: [  # type: ignore[method-assign]
+        event
+        for timer_id in due.timers
+        for event in (timer_fired(timer_id, 1), bytes([64]) + bytes(500))
+    ]
+    core.transact(lambda _: [delay(core, 1)] * 2)
+    clock.advance(2)
+    assert [core.step(2).timers for _ in range(3)] == [[1], [2], []]
+    assert len(owner.applied) == 2
+
+
 def test_what_an_owner_cannot_decide_stays_due_in_its_order(
     open_core: OpenCore, owner: Firing, clock: CountingClock
 ) -> None:
@@ -256,6 +277,47 @@ def test_an_owner_that_forgets_a_due_timer_is_a_bug_that_shows(
         core.step(9)
 
 
+def test_a_step_of_the_clock_is_logged_in_one_group_with_what_came_due(
+    open_core: OpenCore, owner: Firing, clock: CountingClock
+) -> None:
+    core = open_core(MemoryFileSystem())
+    core.transact(lambda _: [delay(core, 1)])
+    clock.advance(2)
+    clock.step(1800 * SECOND_NS)
+    assert core.step(9).timers == [1]
+    assert owner.asked[0].first_lsn == 3  # behind the record of the step
+    assert core.state.steps_ns == 1800 * SECOND_NS
+    assert core.log.appended_lsn == 3
+
+
+def test_how_late_a_tick_was_counts_since_what_was_due_or_the_tick_before(
+    open_core: OpenCore, clock: CountingClock
+) -> None:
+    core = open_core()
+    core.step(9)
+    core.transact(lambda _: [delay(core, 10), delay(core, 20), delay(core, 20)])
+    core.step(9)
+    assert sum(core.tick_lag.counts) == 0  # nothing was due
+
+    def until_due_ns() -> int:
+        due_ns = core.state.next_due_ns()
+        assert due_ns is not None
+        return due_ns - clock.monotonic_ns()
+
+    while not core.step(9).timers:
+        clock.advance(ns=until_due_ns())
+    assert sum(core.tick_lag.counts) > 0
+    assert core.tick_lag.sum_ns == 0
+    early_ns = until_due_ns()
+    clock.advance(20)
+    assert len(core.step(1).timers) == 1
+    late_ns = 20 * SECOND_NS - early_ns
+    assert core.tick_lag.sum_ns == late_ns
+    clock.advance(1)
+    assert len(core.step(1).timers) == 1  # due by the tick before, whose limit left it
+    assert core.tick_lag.sum_ns == late_ns + SECOND_NS
+
+
 # -- unlogged timers -----------------------------------------------------------------------
 
 
@@ -278,6 +340,23 @@ def test_an_armed_timer_comes_as_its_token_and_no_crash_survives_it(
     heir = open_core(disk.killed())
     clock.advance(9)
     assert heir.step(9).armed == []
+
+
+def test_an_armed_wall_timer_that_the_clock_has_passed_is_disarmed_by_its_names(
+    open_core: OpenCore, clock: CountingClock
+) -> None:
+    core = open_core()
+    passed_ns = clock.wall_ns() - SECOND_NS
+    core.step(9)
+    with core.lock:
+        handles = [core.arm(passed_ns, token, base=Base.WALL) for token in (5, 0, 6)]
+        disarm = functools.partial(
+            core.disarm, handles[0], base=Base.WALL, deadline_ns=passed_ns
+        )
+        assert not disarm(token=7)
+        assert disarm(token=5)
+        assert not disarm(token=5)
+    assert core.step(9).armed == [6, 0]
 
 
 # -- time ----------------------------------------------------------------------------------
@@ -401,6 +480,67 @@ def test_an_earlier_armed_timer_wakes_too(
     assert not sleeper.is_alive()
 
 
+@pytest.mark.parametrize("later_s", [-1, 0, 1])
+def test_a_wait_ends_with_what_is_due_or_at_the_moment_that_was_named(
+    open_core: OpenCore, clock: CountingClock, later_s: int
+) -> None:
+    core = open_core()
+    core.transact(lambda _: [delay(core, 100)])
+    due_ns = core.state.next_due_ns()
+    assert due_ns is not None
+    clock.advance(200)  # so that no wait takes long
+    with core.lock:
+        core.wait_for_due()
+        core.wait_for_due(due_ns + later_s * SECOND_NS)
+    assert clock.untils == [due_ns, due_ns + min(later_s, 0) * SECOND_NS]
+
+
+def test_where_nothing_is_due_a_wait_ends_at_the_moment_that_was_named(
+    open_core: OpenCore, clock: CountingClock
+) -> None:
+    core = open_core()
+    with core.lock:
+        core.wait_for_due(clock.monotonic_ns())
+    assert clock.untils == [clock.monotonic_ns()]
+
+
+def test_of_many_who_wait_the_last_to_look_again_says_whom_a_timer_wakes(
+    open_core: OpenCore, clock: CountingClock
+) -> None:
+    """What comes after it wakes nobody; and nobody is woken who does not wait."""
+    core = open_core()
+    now_ns = clock.monotonic_ns()
+    enough = threading.Event()
+
+    def wait(until_ns: int) -> None:
+        with core.lock:
+            while clock.monotonic_ns() < until_ns and not enough.is_set():
+                core.wait_for_due(until_ns)
+
+    until = [now_ns + 10 * SECOND_NS, now_ns + 30 * SECOND_NS]
+    sleepers = [
+        threading.Thread(target=wait, args=(until_ns,), daemon=True)
+        for until_ns in until
+    ]
+    for count, sleeper in enumerate(sleepers, 1):
+        sleeper.start()
+        clock.settle(PATIENCE_S, threads=count)
+    assert core.wake_at_ns == until[1]
+    core.transact(lambda _: [delay(core, 4000)])
+    assert core.wake_at_ns == until[1]
+    clock.advance(11)
+    sleepers[0].join(PATIENCE_S)
+    clock.settle(PATIENCE_S, threads=1)
+    assert core.wake_at_ns == until[1]
+    enough.set()
+    core.transact(lambda _: [delay(core, 1)])
+    sleepers[1].join(PATIENCE_S)
+    assert not any(sleeper.is_alive() for sleeper in sleepers)
+    assert core.wake_at_ns == AWAKE
+    core.transact(lambda _: [delay(core, 0)])
+    assert core.wake_at_ns == AWAKE
+
+
 def test_waiting_for_space_takes_a_second(
     open_core: OpenCore, clock: CountingClock
 ) -> None:
@@ -487,6 +627,43 @@ def test_a_full_disk_refuses_new_work_and_leaves_the_reserve_to_the_rest(
     core.check()
 
 
+def _transact(core: EngineCore, records: list[bytes]) -> None:
+    core.transact(lambda _: records)
+
+
+def fill_but_the_reserve(core: EngineCore, disk: MemoryFileSystem) -> None:
+    """Leave no room for one more record, but for what removes work."""
+    core.make_room(urgent=False)  # one segment, and one in reserve
+    disk.capacity_bytes = disk.used_bytes
+    for size in (500, 20, 0):
+        add = functools.partial(_transact, core, [bytes([64]) + bytes(size)])
+        repeat_until(DiskFullError, add)
+
+
+def test_what_is_due_fires_out_of_the_reserve_of_a_full_disk(
+    open_core: OpenCore, clock: CountingClock
+) -> None:
+    disk = MemoryFileSystem()
+    core = open_core(disk, segment_size_bytes=5120)
+    core.transact(lambda _: [delay(core, 1)] * 20)
+    fill_but_the_reserve(core, disk)
+    clock.advance(2)
+    assert core.step(20).timers == list(range(1, 21))
+
+
+def test_closing_on_a_full_disk_logs_a_step_of_the_clock_out_of_the_reserve(
+    open_core: OpenCore, clock: CountingClock
+) -> None:
+    disk = MemoryFileSystem()
+    core = open_core(disk, segment_size_bytes=5120)
+    core.transact(lambda _: [delay(core, 3600)])
+    fill_but_the_reserve(core, disk)
+    clock.step(7200 * SECOND_NS)
+    core.close()
+    disk.capacity_bytes = None
+    assert open_core(disk).step(9).timers == []
+
+
 def test_a_step_that_finds_the_disk_full_fires_the_same_later(
     open_core: OpenCore, clock: CountingClock
 ) -> None:
@@ -502,6 +679,50 @@ def test_a_step_that_finds_the_disk_full_fires_the_same_later(
     disk.capacity_bytes = None
     assert core.step(2).timers == [1, 2]
     assert core.step(2).timers == [3, 4]
+
+
+def test_before_the_directory_is_let_go_all_is_durable(open_core: OpenCore) -> None:
+    disk = MemoryFileSystem()
+    core = open_core(disk)
+    lsn = core.submit(lambda _: [delay(core, 1)])
+    seen: list[int] = []
+
+    def look() -> None:
+        seen.append(core.log.durable_lsn)
+        with pytest.raises(StoreInUseError):
+            open_core(disk)
+
+    core.close(before_release=look)
+    assert seen == [lsn]
+    open_core(disk)
+
+
+def test_what_an_owner_keeps_elsewhere_is_closed_though_the_disk_fails(
+    open_core: OpenCore,
+) -> None:
+    disk = MemoryFileSystem()
+    core = open_core(disk)
+    core.submit(lambda _: [delay(core, 1)])
+    disk.fail("datasync", errno.EIO)
+    told: list[int] = []
+    with pytest.raises(CommitUnknownError):
+        core.close(before_release=lambda: told.append(1))
+    assert told == [1]
+    core.close(before_release=lambda: told.append(2))
+    assert told == [1]
+
+
+def test_in_a_forked_child_who_waits_has_a_lock_that_is_free(
+    open_core: OpenCore,
+) -> None:
+    core = open_core()
+    parents = core.lock
+    assert parents.acquire(blocking=False)
+    core.leave_to_parent()
+    with core.wake:
+        assert core.lock.locked()
+    assert not core.lock.locked()
+    parents.release()
 
 
 # -- snapshots and recovery ----------------------------------------------------------------

@@ -494,6 +494,20 @@ def test_reads_beside_a_failed_disk_raise_and_wait_for_no_interval(
     stage.disk.heal()
 
 
+def test_a_close_whose_last_sync_fails_says_so_and_lets_go_of_the_directory(
+    make_stage: MakeStage,
+) -> None:
+    """Under an interval a put is told of before it is durable; the close is the last word."""
+    stage = make_stage(durability="interval", interval_ms=60_000)
+    stage.put(0)
+    stage.disk.fail("datasync", errno.EIO)
+    with pytest.raises(CommitUnknownError):
+        stage.store.close()
+    stage.store.close()
+    stage.disk.heal()
+    stage.open()
+
+
 def test_an_end_that_anothers_commit_makes_durable_too_early_is_told_and_kept(
     stage: EmbeddedStage,
 ) -> None:

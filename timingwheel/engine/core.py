@@ -22,13 +22,14 @@ from timingwheel.engine.requests import Requests
 from timingwheel.engine.state import EngineState
 from timingwheel.engine.timeline import Now
 from timingwheel.engine.volatile import VolatileLog
-from timingwheel.errors import TimingWheelError
-from wal.errors import LogClosedError, LogFailedError, RecordTooLargeError, WalError
+from wal.errors import LogClosedError, LogFailedError, RecordTooLargeError
 from wal.histogram import Histogram
 from wal.log import Log, RoomNeededError
 from wal.snapshot import SnapshotInfo
 
 DISK_FULL_RETRY_NS: Final = 1_000_000_000
+AWAKE: Final = -1
+"""In place of a time to wake at: the tick thread is awake, or there is none."""
 LAG_BOUNDS_NS: Final = tuple(
     microseconds * 1_000
     for microseconds in (
@@ -77,7 +78,7 @@ class EngineCore(Requests):
         self._owner = owner
         self.clock = clock
         """Where time comes from."""
-        self.wake_at_ns: int | None = _AWAKE
+        self.wake_at_ns: int | None = AWAKE
         self._waiting: list[int | None] = []
         """When the tick thread will look again; None: not before it is woken."""
         begun_ns = clock.monotonic_ns()
@@ -145,7 +146,7 @@ class EngineCore(Requests):
         if None in self._waiting:
             return None
         return max(
-            (due_ns for due_ns in self._waiting if due_ns is not None), default=_AWAKE
+            (due_ns for due_ns in self._waiting if due_ns is not None), default=AWAKE
         )
 
     def wait_for_space(self) -> None:
@@ -267,7 +268,7 @@ class EngineCore(Requests):
     def wake_if_earlier(self, due_ns: int) -> None:
         """Wake the tick thread if this timer comes before the one it waits for."""
         wake_at_ns = self.wake_at_ns
-        if wake_at_ns == _AWAKE:
+        if wake_at_ns == AWAKE:
             return
         if wake_at_ns is None or due_ns < wake_at_ns:
             self.wake.notify_all()
@@ -319,7 +320,12 @@ class EngineCore(Requests):
 
         Args:
             before_release: called when all is durable and before anybody else can hold
-                the directory: for what the owner keeps beside the log.
+                the directory, and also if the disk fails in that: for what the owner
+                keeps beside the log.
+
+        Raises:
+            CommitUnknownError: the disk failed in the last sync.
+            OSError: the mark of a clean end could not be written.
         """
         with self.lock:
             if self.life.closed is not None:
@@ -334,10 +340,13 @@ class EngineCore(Requests):
         _open_cores.discard(self)
         try:
             if before_release is not None:
-                # What fails here, fails once more below.
-                with contextlib.suppress(WalError, TimingWheelError):
-                    self.sync(self._log.appended_lsn)
-                before_release()
+                try:
+                    # Once the log has failed, whoever asks is told, and its close is
+                    # quiet. So is it after a failure in here, which has to be told now.
+                    if self._log.failure is None:
+                        self.sync(self._log.appended_lsn)
+                finally:
+                    before_release()
         finally:
             self._log.close()
 
@@ -346,9 +355,6 @@ class EngineCore(Requests):
         super().leave_to_parent()
         self.wake = threading.Condition(self.lock)
 
-
-_AWAKE: Final = -1
-"""In place of a time to wake at: the tick thread is awake, or there is none."""
 
 _open_cores: weakref.WeakSet[EngineCore] = weakref.WeakSet()
 

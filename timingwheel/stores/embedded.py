@@ -210,7 +210,12 @@ class EmbeddedStore:
             raise
 
     def close(self) -> None:
-        """Write what is durable to the history and let go of everything. Idempotent."""
+        """Write what is durable to the history and let go of everything. Idempotent.
+
+        Raises:
+            CommitUnknownError: the disk failed in the last sync, so what was told under
+                `durability="interval"` since the one before may be lost.
+        """
         if self._closed or self._core.life.forked:
             return
         self._closed = True
