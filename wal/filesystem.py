@@ -11,6 +11,11 @@ What a caller may rely on, and no more:
 - a name that `create`, `rename` or `unlink` changed holds only after `sync_dir`;
 - 512-byte sectors are written whole or not at all (`SECTOR_BYTES`).
 
+From `lock` until its handle is closed, the directory is the one that was locked, by its
+descriptor and no longer by its path: renamed or swapped for another under a process at
+work, it goes on in the one that it knows, and makes nothing in the other. It needs no
+descriptor then to sync its names.
+
 Errors are OSError with the file's path in `filename`. Names are relative to the directory.
 """
 
@@ -28,9 +33,12 @@ Handle = NewType("Handle", int)
 SECTOR_BYTES: Final = 512
 NO_ROOM: Final = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
 """Errors of a disk that takes no more for now: full, a quota, a limit on file sizes."""
+NO_DESCRIPTOR: Final = frozenset({errno.EMFILE, errno.ENFILE})
+"""Errors of a process, or of a machine, that can open no file more for now."""
 REMOVED: Final = "was removed while it was open, with all it held"
 """What a sync of a file that no name leads to any more is told."""
 _MODE: Final = 0o644
+_DIRECTORY: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
 
 
 class Free(NamedTuple):
@@ -54,6 +62,9 @@ class FileSystem:
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
         self.path = os.fspath(path)
+        self._held: int | None = None
+        """The directory's descriptor, while it is locked."""
+        self._lock: Handle | None = None
 
     # -- the directory ---------------------------------------------------------------
 
@@ -78,41 +89,71 @@ class FileSystem:
 
     def exists(self) -> bool:
         """Return whether the directory is there; NotADirectoryError if it is a file."""
+        held = self._held
+        if held is not None:
+            return os.fstat(held).st_nlink > 0
         if os.path.lexists(self.path) and not os.path.isdir(self.path):
             raise NotADirectoryError(errno.ENOTDIR, "is not a directory", self.path)
         return os.path.isdir(self.path)
 
     def names(self) -> list[str]:
         """Return the names in the directory, sorted."""
-        return sorted(os.listdir(self.path))
+        held = self._held
+        if held is None:
+            return sorted(os.listdir(self.path))
+        # A descriptor of its own: threads that list by one share how far they are.
+        with self._errors_named(""):
+            own = os.open(".", _DIRECTORY, dir_fd=held)
+        try:
+            return sorted(os.listdir(own))
+        finally:
+            os.close(own)
 
     def sync_dir(self) -> None:
         """Make all names of the directory durable."""
-        _sync_path(self.path)
+        held = self._held
+        if held is None:
+            _sync_path(self.path)
+            return
+        with self._errors_named(""):
+            os.fsync(held)
 
     def rename(self, old: str, new: str) -> None:
         """Give `old` the name `new`, replacing what had it, in one step."""
-        os.rename(self._at(old), self._at(new))
+        held = self._held
+        with self._errors_named(old):
+            os.rename(
+                self._at(old, held),
+                self._at(new, held),
+                src_dir_fd=held,
+                dst_dir_fd=held,
+            )
 
     def unlink(self, name: str) -> None:
         """Remove a name; the bytes go with the last handle."""
-        os.unlink(self._at(name))
+        held = self._held
+        with self._errors_named(name):
+            os.unlink(self._at(name, held), dir_fd=held)
 
     # -- files ------------------------------------------------------------------------
 
     def create(self, name: str) -> Handle:
         """Create an empty file for reading and writing, replacing any of that name."""
-        flags = os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC
-        return Handle(os.open(self._at(name), flags, _MODE))
+        return self._open(name, os.O_RDWR | os.O_CREAT | os.O_TRUNC)
 
     def open(self, name: str, *, writable: bool = False) -> Handle:
         """Open an existing file."""
-        flags = (os.O_RDWR if writable else os.O_RDONLY) | os.O_CLOEXEC
-        return Handle(os.open(self._at(name), flags))
+        return self._open(name, os.O_RDWR if writable else os.O_RDONLY)
 
     def close(self, handle: Handle) -> None:
         """Close a handle. What was written stays un-synced if it was."""
+        held = self._held
+        if held is None or handle != self._lock:
+            os.close(handle)
+            return
+        self._held = self._lock = None
         os.close(handle)
+        os.close(held)
 
     def size_bytes(self, handle: Handle) -> int:
         """Return the file's length."""
@@ -175,23 +216,30 @@ class FileSystem:
             The handle that holds it until closed, or None if somebody else has it.
             `flock`, not `fcntl`: that one is lost when *any* handle of the file closes.
         """
-        flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC
-        handle = os.open(self._at(name), flags, _MODE)
+        former = self._held
+        held = os.open(self.path, _DIRECTORY) if former is None else former
+        handle: Handle | None = None
         try:
+            handle = self._open(name, os.O_RDWR | os.O_CREAT, held=held)
             fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            os.close(handle)
-            return None
-        except OSError:
-            os.close(handle)
+        except OSError as error:
+            if handle is not None:
+                os.close(handle)
+            if former is None:
+                os.close(held)
+            if isinstance(error, BlockingIOError):
+                return None
             raise
-        return Handle(handle)
+        if former is None:
+            self._held, self._lock = held, handle
+        return handle
 
     # -- the rest ---------------------------------------------------------------------
 
     def free(self) -> Free:
         """Return what this user may still take where the directory lies."""
-        found = os.statvfs(self.path)
+        held = self._held
+        found = os.statvfs(self.path if held is None else held)
         # A file system that counts no files, such as btrfs, has 0 of 0.
         files = found.f_favail if found.f_files else None
         return Free(found.f_bavail * found.f_frsize, files)
@@ -222,17 +270,38 @@ class FileSystem:
     def _require_name(self, handle: Handle) -> None:
         """Raise if no name leads to a file; there are systems that never count them."""
         number = os.fstat(handle).st_ino
-        with contextlib.suppress(FileNotFoundError), os.scandir(self.path) as entries:
-            if any(entry.inode() == number for entry in entries):
-                return
+        with contextlib.suppress(FileNotFoundError):
+            for name in self.names():
+                with contextlib.suppress(FileNotFoundError):
+                    held = self._held
+                    found = os.lstat(self._at(name, held), dir_fd=held)
+                    if found.st_ino == number:
+                        return
         raise FileNotFoundError(errno.ENOENT, REMOVED, self.path)
 
-    def _at(self, name: str) -> str:
-        return os.path.join(self.path, name)
+    def _open(self, name: str, flags: int, *, held: int | None = None) -> Handle:
+        held = self._held if held is None else held
+        with self._errors_named(name):
+            return Handle(
+                os.open(self._at(name, held), flags | os.O_CLOEXEC, _MODE, dir_fd=held)
+            )
+
+    def _at(self, name: str, held: int | None) -> str:
+        """Return a name as a system call takes it beside `dir_fd=held`."""
+        return os.path.join(self.path, name) if held is None else name
+
+    @contextlib.contextmanager
+    def _errors_named(self, name: str) -> Iterator[None]:
+        """Give an error the file's path, which a call by descriptor does not know."""
+        try:
+            yield
+        except OSError as error:
+            error.filename = os.path.join(self.path, name) if name else self.path
+            raise
 
 
 def _sync_path(path: str) -> None:
-    handle = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    handle = os.open(path, _DIRECTORY)
     try:
         os.fsync(handle)
     finally:

@@ -6,6 +6,9 @@ into blocks that are already owned. Ordinary records may claim a segment while m
 the reserve is ready; urgent ones (cancels, fires, acknowledgements) may use the reserve
 up, so a full disk first stops what would add work and only then what removes it.
 
+A segment can be claimed once it is open, so a commit needs no descriptor either: a process
+that has none left is refused its next claim, and nothing that it was promised is at stake.
+
 Why zero-filled: writing into blocks that the file system has already written costs 1.6
 times less per commit than into merely allocated ones, and 1.7 times less than growing
 (measured, docs/wal-format.md). Why never recycled: old frames in a reused file cannot be
@@ -24,7 +27,14 @@ from collections.abc import Iterator
 from typing import Final
 
 from wal.errors import DiskFullError
-from wal.filesystem import NO_ROOM, FileSystem, Handle, opened, write_fully
+from wal.filesystem import (
+    NO_DESCRIPTOR,
+    NO_ROOM,
+    FileSystem,
+    Handle,
+    opened,
+    write_fully,
+)
 from wal.segment import SEGMENT_HEADER_BYTES
 
 RETRY_SECONDS: Final = 1.0
@@ -32,6 +42,9 @@ FILL_STEP_BYTES: Final = 1 << 20
 FILL_PAUSE_SECONDS: Final = 0.02
 """Between two steps while nobody waits for the segment: one 16-MiB sync in one go would
 hold up every commit behind it."""
+OPEN_AHEAD: Final = 2
+"""Ready segments that are open before anybody claims them. Not all: small segments make
+a large reserve of many files."""
 _FILLING: Final = "filling.tmp"
 _READY_NAME: Final = re.compile(r"ready-([0-9a-f]{8})\.tmp")
 
@@ -39,8 +52,8 @@ _READY_NAME: Final = re.compile(r"ready-([0-9a-f]{8})\.tmp")
 class SegmentPool:
     """Ready segments, claimed first and taken later.
 
-    Invariants: 0 <= claimed <= ready; every ready file is `size_bytes` long and zero
-    after its first block.
+    Invariants: 0 <= claimed <= open <= ready, the oldest first; every ready file is
+    `size_bytes` long and zero after its first block.
 
     Args:
         files: the store's directory.
@@ -61,6 +74,8 @@ class SegmentPool:
         self.in_hand: tuple[str, Handle] | None = None
         """What `take` gave last; the taker sets it to None when it has used it."""
         self._ready: deque[str] = deque()
+        self._open: deque[Handle] = deque()
+        """Of the first of them."""
         self._found: list[str] = []
         self._claimed = 0
         self._number = 0
@@ -102,12 +117,11 @@ class SegmentPool:
         """
         if self.in_hand is None:
             with self._lock:
-                name = self._ready[0]
-            taken = name, self._files.open(name, writable=True)
-            with self._lock:
+                taken = self._ready[0], self._open[0]
                 # No call among these: Ctrl-C finds all of them done or none.
                 self.in_hand = taken
                 del self._ready[0]
+                del self._open[0]
                 self._claimed -= 1
                 self._changed.notify_all()
         return self.in_hand
@@ -117,7 +131,7 @@ class SegmentPool:
 
         Raises:
             DiskFullError: a try begun since this call found no space.
-            OSError: the disk failed otherwise.
+            OSError: likewise no descriptor, or the disk failed otherwise.
         """
         with self._lock:
             before = self._begun  # what fails of these may have met a disk of before
@@ -128,7 +142,7 @@ class SegmentPool:
                         raise DiskFullError(self._files.path, failure)
                     raise failure
                 if not self._background and not self._filling:
-                    self._fill_one()
+                    self._prepare_one()
                     continue
                 self._failure = None  # ask the thread for a try at once
                 self._changed.notify_all()
@@ -156,11 +170,14 @@ class SegmentPool:
             self._changed.notify_all()
         if self._thread is not None:
             self._thread.join()
+        self._claimed = 0  # a rotation that never came
+        while self._open:
+            self._files.close(self._open.pop())
 
     def check(self) -> None:
         """Assert the invariants. For tests."""
         with self._lock:
-            assert 0 <= self._claimed <= len(self._ready)
+            assert 0 <= self._claimed <= len(self._open) <= len(self._ready)
             for name in self._ready:
                 assert self._is_blank(name), name
 
@@ -171,36 +188,40 @@ class SegmentPool:
     # -- inside -----------------------------------------------------------------------
 
     def _has_room(self, *, urgent: bool) -> bool:
-        return self.ready > (0 if urgent else self._reserve)
+        kept = 0 if urgent else self._reserve
+        return self.ready > kept and len(self._open) > self._claimed
+
+    def _unopened(self) -> str | None:
+        """Return the segment that is to be opened now, None if enough are open."""
+        opened = len(self._open)
+        if opened == len(self._ready) or opened >= self._claimed + OPEN_AHEAD:
+            return None
+        return self._ready[opened]
 
     def _run(self) -> None:
         with self._lock:
             while not self._stopped:
-                if self.ready > self._reserve:
+                if self.ready > self._reserve and self._unopened() is None:
                     self._changed.wait()
                 elif self._failure is not None:
                     self._changed.wait(RETRY_SECONDS)
                     self._failure = None
                 else:
-                    self._fill_one()
+                    self._prepare_one()
 
-    def _fill_one(self) -> None:
-        """Make one segment ready; the lock is held on entry and exit, not meanwhile."""
-        found = self._found.pop() if self._found else None
-        self._number += 1
+    def _prepare_one(self) -> None:
+        """Open a ready segment, or make one; the lock is held on entry and exit."""
+        unopened = self._unopened()
+        opens, name = unopened is not None, unopened or _FILLING
         self._begun += 1
-        name = f"ready-{self._number:08x}.tmp"
         failure = None
         self._filling = True
         try:
             self._lock.release()
-            if found is not None and not self._is_blank(found):
-                self._files.unlink(found)  # of another size: it would stay for ever
-                found = None
-            if found is not None:
-                name = found
+            if opens:
+                handle = self._files.open(name, writable=True)
             else:
-                self._make(name)
+                name = self._find_or_make()
         except OSError as error:
             failure = error
         except MemoryError:
@@ -211,9 +232,31 @@ class SegmentPool:
             self._lock.acquire()
         self._ended = self._begun
         self._failure = failure
-        if failure is None:
+        if failure is not None:
+            if opens and failure.errno == errno.ENOENT:
+                self._ready.remove(name)  # somebody did; another takes its place
+        elif opens:
+            self._open.append(handle)
+        else:
             self._ready.append(name)
         self._changed.notify_all()
+
+    def _find_or_make(self) -> str:
+        """Return a segment that a former owner left, or a new one; not yet ready."""
+        self._number += 1
+        if self._found:
+            found = self._found.pop()
+            try:
+                if self._is_blank(found):
+                    return found
+            except OSError as error:
+                if error.errno in NO_DESCRIPTOR:
+                    self._found.append(found)  # which says nothing of the file
+                raise
+            self._files.unlink(found)  # of another size: it would stay for ever
+        name = f"ready-{self._number:08x}.tmp"
+        self._make(name)
+        return name
 
     def _make(self, name: str) -> None:
         files = self._files

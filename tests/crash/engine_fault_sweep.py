@@ -160,8 +160,8 @@ class _Life(FaultLife):
         if driver.log.failure is not None:
             if not isinstance(error, CommitUnknownError | EngineFailedError):
                 raise Violation(f"a final failure was told as {error!r}") from error
-            if self.sweep.trouble.kind == "fills up":
-                raise Violation("a commit met a full disk") from error
+            if self.sweep.trouble.spares_commits:
+                raise Violation("a commit met it") from error
             self._require_final()
             return True
         if not isinstance(error, OSError | DiskFullError):

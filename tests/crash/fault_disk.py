@@ -13,12 +13,14 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Final, Literal
 
-from wal.filesystem import Handle
+from wal.filesystem import NO_DESCRIPTOR, Handle
 from wal.testing import MemoryFileSystem
 from wal.testing.disk import Inode
 from wal.testing.machine import FAILABLE, Fault
 
 READS: Final = frozenset({"exists", "names", "open", "pread", "size_bytes"})
+OPENING: Final = frozenset({"make_directory", "names", "create", "open", "lock"})
+"""What takes a descriptor; the directory of a locked store has its own already."""
 SYNCS: Final = frozenset({"sync", "datasync", "sync_dir"})
 
 Kind = Literal["once", "from then on", "fills up"]
@@ -40,10 +42,17 @@ class Trouble:
     def __str__(self) -> str:
         return f"{errno.errorcode[self.code]} {self.kind}"
 
+    @property
+    def spares_commits(self) -> bool:
+        """Whether all that a commit needs is there before anything is promised."""
+        return self.kind == "fills up" or self.code in NO_DESCRIPTOR
+
     def hits(self, op: str) -> bool:
         """Return whether calls of this kind are counted and can fail so."""
         if op not in FAILABLE:
             return False
+        if self.code in NO_DESCRIPTOR:
+            return op in OPENING
         if self.code == errno.EROFS:
             return op not in READS | SYNCS
         return self.code == errno.EIO or op not in READS

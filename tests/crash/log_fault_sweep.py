@@ -131,8 +131,8 @@ class _Life(FaultLife):
             return True
         self._require_right_kind(verb, error, is_final=is_final)
         if is_final:
-            if self.sweep.trouble.kind == "fills up":
-                raise Violation("a commit met a full disk") from error
+            if self.sweep.trouble.spares_commits:
+                raise Violation("a commit met it") from error
             self._require_final()
         return is_final
 

@@ -114,8 +114,7 @@ def _without_descriptors(directory: str, spare: int) -> None:
                 _cancel(engine, first)  # in the reserve
             for each in held:
                 os.close(each)
-        if refused != "CommitUnknownError":
-            _make(engine)  # it heals by itself
+        _make(engine)  # it heals by itself
 
 
 def _hold_all_but(spare: int) -> list[int]:

@@ -11,7 +11,7 @@ import pytest
 from tests.wal.stores import PATIENCE_SECONDS, HookedDisk, Worker
 from wal.errors import DiskFullError
 from wal.filesystem import FileSystem
-from wal.pool import SegmentPool, ready_names, zero_fill
+from wal.pool import OPEN_AHEAD, SegmentPool, ready_names, zero_fill
 from wal.testing import MemoryFileSystem
 
 SIZE = 8192
@@ -98,6 +98,7 @@ def test_ordinary_records_leave_the_reserve_and_urgent_ones_use_it_up(
     assert pool.claim(urgent=False)
     assert not pool.claim(urgent=False)
     assert pool.claim(urgent=True)
+    pool.wait(urgent=True)  # opens the last
     assert pool.claim(urgent=True)
     assert not pool.claim(urgent=True)
     assert pool.ready == 0
@@ -120,6 +121,7 @@ def test_what_is_taken_is_what_was_claimed_first(disk: MemoryFileSystem) -> None
     names = ready_names(disk)
     assert len(names) == 2
     for name in names:
+        pool.wait(urgent=True)
         assert pool.claim(urgent=True)
         taken, handle = pool.take()
         assert taken == name
@@ -137,8 +139,82 @@ def test_what_was_taken_and_not_used_is_given_again(disk: MemoryFileSystem) -> N
     assert pool.take() == first
     pool.check()
     pool.in_hand = None
+    pool.wait(urgent=True)
     pool.claim(urgent=True)
     assert pool.take() != first
+
+
+# -- open before they are claimed ------------------------------------------------------
+
+
+def test_what_is_claimed_is_open_so_taking_it_cannot_fail(
+    disk: MemoryFileSystem,
+) -> None:
+    pool = pool_on(disk, reserve=9)
+    pool.wait(urgent=False)
+    disk.fail("open", errno.EMFILE, times=None)
+    claims = 0
+    while pool.claim(urgent=True):
+        claims += 1
+    assert claims == OPEN_AHEAD
+    for _ in range(claims):
+        pool.take()
+        pool.in_hand = None
+    with pytest.raises(OSError, match="Too many open files"):
+        pool.wait(urgent=True)
+    assert not pool.full
+    disk.heal()
+    pool.check()
+    pool.wait(urgent=True)
+    assert pool.claim(urgent=True)
+
+
+def test_no_more_are_open_than_are_needed_soon(disk: MemoryFileSystem) -> None:
+    pool = pool_on(disk, reserve=9)
+    pool.wait(urgent=False)
+    assert pool.ready == 10
+    assert len(disk._machine.handles) <= OPEN_AHEAD
+    pool.stop()
+    assert not disk._machine.handles
+
+
+def test_a_full_disk_does_not_keep_the_reserve_from_being_opened(
+    running: SegmentPool, disk: MemoryFileSystem
+) -> None:
+    running.wait(urgent=False)
+    disk.capacity_bytes = disk.used_bytes
+    while running.ready:
+        running.wait(urgent=True)
+        assert running.claim(urgent=True)
+    with pytest.raises(DiskFullError):
+        running.wait(urgent=True)
+
+
+def test_a_ready_segment_that_somebody_removed_is_made_anew(
+    disk: MemoryFileSystem,
+) -> None:
+    pool = pool_on(disk, reserve=OPEN_AHEAD)
+    pool.wait(urgent=False)
+    gone = ready_names(disk)[OPEN_AHEAD]
+    disk.unlink(gone)
+    pool.claim(urgent=True)
+    with pytest.raises(FileNotFoundError, match=gone):
+        pool.wait(urgent=False)
+    pool.wait(urgent=False)
+    pool.check()
+    assert gone not in ready_names(disk)
+
+
+def test_a_found_segment_is_not_forgotten_for_want_of_a_descriptor(
+    disk: MemoryFileSystem,
+) -> None:
+    disk.put("ready-00000001.tmp", bytes(SIZE))
+    disk.fail("open", errno.EMFILE)
+    pool = pool_on(disk, found=ready_names(disk))
+    with pytest.raises(OSError, match="Too many open files"):
+        pool.wait(urgent=True)
+    pool.wait(urgent=True)
+    assert ready_names(disk) == ["ready-00000001.tmp"]
 
 
 # -- making ----------------------------------------------------------------------------

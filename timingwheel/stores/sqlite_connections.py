@@ -3,6 +3,10 @@
 In SQLite's write-ahead mode a reader sees the moment at which its statement began and
 neither waits for a commit nor holds one up. A connection serves one thread at a time, so
 readers borrow one and give it back.
+
+SQLite opens by path. Where that leads to another file by now, since a directory was
+swapped, or to none, or no descriptor is left, readers take turns on the writer, which has
+its files open.
 """
 
 from __future__ import annotations
@@ -12,10 +16,12 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
+from timingwheel.errors import TimingWheelError
 from timingwheel.stores.sqlite_files import (
     IN_MEMORY,
     Connection,
     Schema,
+    identity_of,
     open_reader,
     open_writer,
     refusal,
@@ -26,8 +32,8 @@ class Connections:
     """The connections to one database; what SQLite refuses is told as the
     schema says.
 
-    Invariant: a connection is either lent to one thread, or idle, or closed. In memory
-    there is one alone, and all take turns.
+    Invariant: a connection is either lent to one thread, or idle, or closed; all are of
+    one file. In memory there is one alone, and all take turns.
 
     Args:
         path: of the database file, made if there is none; ":memory:" for none.
@@ -42,6 +48,7 @@ class Connections:
         self._schema = schema
         self.writing = threading.RLock()  # held by whoever writes
         self.writer = open_writer(path, schema)
+        self._file = identity_of(path)
         self.idle_readers: list[Connection] = []
         self._pool = threading.Lock()
         self._closed = False
@@ -49,16 +56,12 @@ class Connections:
     @contextmanager
     def reader(self) -> Iterator[Connection]:
         """Lend a connection to read by."""
-        if self.path == IN_MEMORY:
+        reader = self._borrowed()
+        if reader is None:
             with self.writing, self._told():
                 self._require_open()
                 yield self.writer
             return
-        with self._pool:
-            self._require_open()
-            reader = self.idle_readers.pop() if self.idle_readers else None
-        if reader is None:
-            reader = open_reader(self.path, self._schema)
         try:
             with self._told():
                 yield reader
@@ -117,6 +120,25 @@ class Connections:
             reader.close()
         with self.writing:
             self.writer.close()
+
+    def _borrowed(self) -> Connection | None:
+        """Return a connection of the readers'; None if there can be none."""
+        if self.path == IN_MEMORY:
+            return None
+        with self._pool:
+            self._require_open()
+            if self.idle_readers:
+                return self.idle_readers.pop()
+        if identity_of(self.path) != self._file:
+            return None  # not even to be opened: SQLite would write beside it
+        try:
+            reader = open_reader(self.path, self._schema)
+        except TimingWheelError:
+            return None  # the writer says it, unless it can be read all the same
+        if identity_of(self.path) == self._file:
+            return reader
+        reader.close()
+        return None
 
     @contextmanager
     def _told(self) -> Iterator[None]:

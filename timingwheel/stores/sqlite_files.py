@@ -7,6 +7,7 @@ file are refused before anything is changed.
 
 from __future__ import annotations
 
+import os
 import sqlite3
 from collections.abc import Callable
 from contextlib import closing
@@ -135,6 +136,15 @@ def open_reader(path: str, schema: Schema) -> Connection:
     except sqlite3.Error as error:
         raise refusal(path, schema, error) from error
     return connection
+
+
+def identity_of(path: str) -> tuple[int, int] | None:
+    """Return which file a path leads to, as device and inode; None if to none."""
+    try:
+        found = os.stat(path)
+    except OSError:
+        return None
+    return found.st_dev, found.st_ino
 
 
 def refusal(path: str, schema: Schema, error: sqlite3.Error) -> TimingWheelError:
