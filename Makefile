@@ -25,7 +25,7 @@ DATA ?= ./timingwheel-demo
 # How long `make soak` goes on.
 MINUTES ?= 60
 
-.PHONY: help setup run serve test test-long test-servers test-sanitized fuzz browser postgres-server mutate bench bench-full bench-smoke soak lint clean
+.PHONY: help setup run serve test test-long test-servers test-sanitized test-debug fuzz browser postgres-server mutate bench bench-full bench-smoke soak lint clean
 
 help: ## list these commands
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
@@ -81,6 +81,15 @@ test-sanitized: $(VENV)/.has-test ## run the tests of the compiled bodies under 
 	$(SANITIZED_RUN) -m pytest --timeout=1200 --deselect tests/test_wheel.py::test_cancelled_timers_do_not_keep_their_memory $(SANITIZED_TESTS) \
 		|| { cat report.* 2> /dev/null; exit 1; }
 	@if compgen -G '$(SANITIZED)/report.*'; then cat $(SANITIZED)/report.*; exit 1; fi
+
+# Its headers must be there too: Debian's python3-dbg and libpython3-dev.
+DEBUG_PYTHON ?= python3-dbg
+DEBUG_TESTS ?= tests/test_wheel.py tests/model tests/wal tests/engine tests/races tests/fuzz
+
+test-debug: ## run the tests of the compiled bodies in a debug build of Python
+	$(MAKE) VENV=.venv-debug PYTHON=$(DEBUG_PYTHON) .venv-debug/.has-test .venv-debug/.compiled
+	.venv-debug/bin/python -c 'import sys; sys.gettotalrefcount()'
+	.venv-debug/bin/python -m pytest --timeout=1200 $(DEBUG_TESTS)
 
 # Each target for so long, with what build/fuzz has kept of runs before. An input that a
 # target cannot bear stays there as a file and ends the run.
@@ -150,7 +159,7 @@ lint: $(VENV)/.has-lint $(VENV)/.compiled ## style, format, types and layers
 	$(VENV)/bin/lint-imports --no-logo
 
 clean: ## remove .venv and all caches; never a store
-	rm -rf $(VENV) build dist mutants ./*.egg-info .benchmarks .hypothesis .mypy_cache .pytest_cache .ruff_cache .import_linter_cache
+	rm -rf $(VENV) .venv-debug build dist mutants ./*.egg-info .benchmarks .hypothesis .mypy_cache .pytest_cache .ruff_cache .import_linter_cache
 	rm -f timingwheel/*.so timingwheel/*/*.so wal/*.so bench/*.so
 	find wal timingwheel tests bench docs -name __pycache__ -type d -prune -exec rm -rf {} + 2>/dev/null || true
 

@@ -353,6 +353,11 @@ def test_none_of_many_children_that_are_forked_amid_traffic_locks_dead(
     run_program(AMID_TRAFFIC, tmp_path, 300)
 
 
+@pytest.mark.skipif(
+    hasattr(sys, "gettotalrefcount"),
+    reason="a debug build of CPython 3.11 ends in a check of its own where a signal's handler "
+    "raises amid os.fstat (fill_time in posixmodule.c multiplies with an error set)",
+)
 @seeds
 def test_a_signal_that_raises_amid_a_call_leaves_nothing_locked_and_nothing_lost(
     tmp_path: Path, seed: int
