@@ -34,11 +34,13 @@ class Line(Connections):
     before: Callable[[str], object] | None = None
     after: Callable[[str], object] | None = None
 
-    def all(self, statements: Sequence[Statement]) -> list[Rows]:
+    def all(
+        self, statements: Sequence[Statement], *, binary: bool = False
+    ) -> list[Rows]:
         for sql, _ in statements:
             if self.before is not None:
                 self.before(sql)
-        found = super().all(statements)
+        found = super().all(statements, binary=binary)
         for sql, _ in statements:
             if self.after is not None:
                 self.after(sql)

@@ -282,9 +282,11 @@ class Counting(Connections):
 
     sent = 0
 
-    def all(self, statements: Sequence[Statement]) -> list[Rows]:
+    def all(
+        self, statements: Sequence[Statement], *, binary: bool = False
+    ) -> list[Rows]:
         Counting.sent += len(statements)
-        return super().all(statements)
+        return super().all(statements, binary=binary)
 
 
 @pytest.mark.parametrize(

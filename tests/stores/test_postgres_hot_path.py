@@ -48,9 +48,11 @@ class CountedConnections(Connections):
 
     messages: list[list[str]]
 
-    def all(self, statements: Sequence[Statement]) -> list[Rows]:
+    def all(
+        self, statements: Sequence[Statement], *, binary: bool = False
+    ) -> list[Rows]:
         self.messages.append([sql for sql, _ in statements])
-        return super().all(statements)
+        return super().all(statements, binary=binary)
 
 
 @pytest.fixture

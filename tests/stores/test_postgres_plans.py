@@ -26,9 +26,11 @@ class NotedConnections(Connections):
 
     noted: dict[str, Sequence[object]]
 
-    def all(self, statements: Sequence[Statement]) -> list[Rows]:
+    def all(
+        self, statements: Sequence[Statement], *, binary: bool = False
+    ) -> list[Rows]:
         self.noted |= {sql: values for sql, values in statements if LARGE.search(sql)}
-        return super().all(statements)
+        return super().all(statements, binary=binary)
 
 
 @pytest.fixture

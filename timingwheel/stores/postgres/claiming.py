@@ -26,6 +26,7 @@ from timingwheel.stores.postgres.connections import Ints, Statement, Texts
 from timingwheel.stores.postgres.due import SAME_RUN
 from timingwheel.stores.postgres.membership import Membership
 from timingwheel.stores.postgres.owner import PostgresOwner
+from timingwheel.stores.postgres.plain_end import Place
 from timingwheel.stores.postgres.rows import (
     shard_of,
     texts,
@@ -101,9 +102,9 @@ taken AS (
         inc = %s, caps = u.caps::text[], asked = 0,
         wake_ns = NULL
     FROM locked u WHERE {SAME_RUN.format(of="u")}
-    RETURNING u.place, u.token
+    RETURNING u.place, u.token, r.ctid AS at
 )
-SELECT ok.ok, ok.alive, taken.place, taken.token FROM ok LEFT JOIN taken ON true
+SELECT ok.ok, ok.alive, taken.place, taken.token, taken.at FROM ok LEFT JOIN taken ON true
 ORDER BY taken.place
 """
 
@@ -283,7 +284,7 @@ class Claiming:
         """
         [(sql, values)] = [self._statement(picked)]
         try:
-            rows = self._owner.connections.rows(sql, values)
+            rows = self._owner.connections.rows(sql, values, binary=True)
         except CONFLICTS:
             return False
         is_ok, is_alive = rows[0][:2]
@@ -291,9 +292,9 @@ class Claiming:
             raise self._lost()
         if not is_ok:
             return False
-        for _, _, place, token in rows:
+        for _, _, place, token, at in rows:
             if place is not None:
-                self._note(picked[place - 1], token)
+                self._note(picked[place - 1], token, at)
         return True
 
     def _lost(self) -> UnknownWorkerError:
@@ -325,7 +326,7 @@ class Claiming:
             *(self._wall_ns, self._worker, self.inc),
         ]
 
-    def _note(self, candidate: Candidate, token: int) -> None:
+    def _note(self, candidate: Candidate, token: int, at: bytes) -> None:
         live, policy = candidate.row.live, candidate.policy
         run: Run = replace(
             live.run,
@@ -343,8 +344,9 @@ class Claiming:
             last=once or tries >= policy.retry.attempts,
         )
         if candidate.row.plain is not None:
-            worker = self._worker, self.inc
-            self._owner.plain_ends.note(claim, policy, worker)
+            shard = shard_of(run.job_id, self._owner.shards)
+            place = Place(at, shard, self._worker, self.inc)
+            self._owner.plain_ends.note(claim, policy, place)
         self._add(claim)
 
     def _add(self, claim: Claim) -> None:

@@ -8,18 +8,19 @@ from __future__ import annotations
 
 import contextlib
 import select
+import struct
 import threading
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final, Protocol
 
 import psycopg
+from psycopg import pq
 from psycopg.adapt import AdaptersMap, Dumper
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
 from timingwheel.errors import EngineClosedError
 from timingwheel.jobs.errors import DatabaseAwayError
 
-_HEX: Final = "\\\\x"
 _AWAY: Final = frozenset({"08", "53", "57"})
 """Classes of SQLSTATE: connections, resources, an operator's intervention."""
 _CLOSED: Final = "the store is closed"
@@ -72,41 +73,75 @@ class Bools(list[bool]):
     """A boolean[]."""
 
 
-class _IntsDumper(Dumper):
-    oid = 1016
+class Places(list[bytes]):
+    """A tid[]: where rows stand, each as a binary result has told it."""
+
+
+# In binary: for hundreds of rows half the time of text, at either end.
+class _ArrayDumper(Dumper):
+    """Dumps an array of one dimension: a header, and each item behind its length."""
+
+    format = pq.Format.BINARY
+    item_oid: int
+
+    def _framed(self, items: Sequence[bytes | None]) -> bytes:
+        parts = [_ARRAY.pack(1, None in items, self.item_oid, len(items), 1)]
+        for item in items:
+            if item is None:
+                parts.append(_NULL)
+            else:
+                parts += (_LENGTH.pack(len(item)), item)
+        return b"".join(parts) if items else _ARRAY_EMPTY.pack(0, 0, self.item_oid)
+
+
+class _IntsDumper(_ArrayDumper):
+    oid, item_oid = 1016, 20
 
     def dump(self, obj: Ints) -> bytes:
-        items = ["NULL" if item is None else str(item) for item in obj]
-        return f"{{{','.join(items)}}}".encode()
+        if not obj or None in obj:
+            ints = [None if item is None else _INT.pack(item) for item in obj]
+            return self._framed(ints)
+        size = len(obj)
+        flat: list[Any] = [_INT.size] * (2 * size)
+        flat[1::2] = obj
+        header = _ARRAY.pack(1, 0, self.item_oid, size, 1)
+        return header + struct.pack("!" + "iq" * size, *flat)
 
 
-class _TextsDumper(Dumper):
-    oid = 1009
+class _TextsDumper(_ArrayDumper):
+    oid, item_oid = 1009, 25
 
     def dump(self, obj: Texts) -> bytes:
-        return f"{{{','.join(map(_quoted, obj))}}}".encode()
+        return self._framed([None if item is None else item.encode() for item in obj])
 
 
-class _BlobsDumper(Dumper):
-    oid = 1001
+class _BlobsDumper(_ArrayDumper):
+    oid, item_oid = 1001, 17
 
     def dump(self, obj: Blobs) -> bytes:
-        items = [f'"{_HEX}{item.hex()}"' for item in obj]
-        return f"{{{','.join(items)}}}".encode()
+        return self._framed(obj)
 
 
-class _BoolsDumper(Dumper):
-    oid = 1000
+class _PlacesDumper(_ArrayDumper):
+    oid, item_oid = 1010, 27
+
+    def dump(self, obj: Places) -> bytes:
+        return self._framed(obj)
+
+
+class _BoolsDumper(_ArrayDumper):
+    oid, item_oid = 1000, 16
 
     def dump(self, obj: Bools) -> bytes:
-        return f"{{{','.join('t' if item else 'f' for item in obj)}}}".encode()
+        return self._framed([b"\1" if item else b"\0" for item in obj])
 
 
-def _quoted(item: str | None) -> str:
-    if item is None:
-        return "NULL"
-    escaped = item.replace("\\", "\\\\").replace('"', '\\"')
-    return f'"{escaped}"'
+_ARRAY: Final = struct.Struct("!iiIii")
+"""Dimensions, whether there are nulls, the type of items, how many, the first index."""
+_ARRAY_EMPTY: Final = struct.Struct("!iiI")
+_LENGTH: Final = struct.Struct("!i")
+_NULL: Final = _LENGTH.pack(-1)
+_INT: Final = struct.Struct("!q")
 
 
 class Connections:
@@ -162,25 +197,41 @@ class Connections:
             if not is_kept:
                 connection.close()
 
-    def rows(self, sql: str, values: Sequence[object] = ()) -> Rows:
-        """Run one statement and return its rows."""
-        return self.all([(sql, values)])[0]
+    def rows(
+        self, sql: str, values: Sequence[object] = (), *, binary: bool = False
+    ) -> Rows:
+        """Run one statement and return its rows.
+
+        Args:
+            sql: the statement.
+            values: its parameters.
+            binary: whether the server sends values in binary: quicker for many rows. A
+                type that Python does not know, such as tid, comes as bytes.
+        """
+        return self.all([(sql, values)], binary=binary)[0]
 
     def named_rows(self, sql: str, values: Mapping[str, object]) -> Rows:
         """Run one statement whose parameters have names."""
         with self.lent() as connection:
             return fetched(connection.execute(sql.encode(), values))
 
-    def all(self, statements: Sequence[Statement]) -> list[Rows]:
-        """Run statements in one message and return the rows of each.
+    def all(
+        self, statements: Sequence[Statement], *, binary: bool = False
+    ) -> list[Rows]:
+        """Run statements in one message and return the rows of each; see `rows`.
 
         Each sees what is committed when it begins; they are one transaction.
         """
         with self.lent() as connection:
             if len(statements) == 1:
-                return [fetched(connection.execute(*_encoded(statements[0])))]
+                [(sql, values)] = statements
+                cursor = connection.execute(sql.encode(), values, binary=binary)
+                return [fetched(cursor)]
             with connection.pipeline():
-                cursors = [connection.execute(*_encoded(one)) for one in statements]
+                cursors = [
+                    connection.execute(sql.encode(), values, binary=binary)
+                    for sql, values in statements
+                ]
             return [fetched(cursor) for cursor in cursors]
 
     def script(self, sql: str) -> None:
@@ -228,6 +279,7 @@ _DUMPERS: Final = (
     (Ints, _IntsDumper),
     (Texts, _TextsDumper),
     (Blobs, _BlobsDumper),
+    (Places, _PlacesDumper),
     (Bools, _BoolsDumper),
 )
 
@@ -251,10 +303,6 @@ def _unless_ended(connection: Connection) -> Connection | None:
 def _is_away(error: psycopg.OperationalError) -> bool:
     """Return whether it is the server that is away, and not a statement that failed."""
     return error.sqlstate is None or error.sqlstate[:2] in _AWAY
-
-
-def _encoded(statement: Statement) -> tuple[bytes, Sequence[object]]:
-    return statement[0].encode(), statement[1]
 
 
 def fetched(cursor: psycopg.Cursor[tuple[Any, ...]]) -> Rows:

@@ -10,7 +10,7 @@ way (serving.py), as does every other end.
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from typing import Final, NamedTuple
+from typing import Final
 
 import msgspec
 
@@ -20,10 +20,14 @@ from timingwheel.stores.history_entries import (
     HistoryRun,
     decode_attempt,
     decode_run,
-    searched,
 )
-from timingwheel.stores.postgres.connections import Blobs, Connections, Ints, Texts
-from timingwheel.stores.postgres.due import SAME_RUN
+from timingwheel.stores.postgres.connections import (
+    Blobs,
+    Connections,
+    Ints,
+    Places,
+    Texts,
+)
 from timingwheel.stores.postgres.rows import DAY_NS, shard_of, unframed
 from timingwheel.stores.records import encode
 
@@ -33,22 +37,23 @@ _MARK_NS: Final = 0x7FED_CBA9_8765_4321
 """Stands where the moment of the end will be; in MessagePack as large as that is."""
 _MARK: Final = _MARK_NS.to_bytes(8, "big")
 
-# Neither state = 'running' nor plain by itself: there are indices of these, which would be
-# read for each end, and no more is said than by the token.
+# Where a run stands is only how it is found: it is this attempt's if its token says so, and
+# a row that was changed stands elsewhere. It is said with the token alone and not with
+# state = 'running' or plain: there are indices of these, which would be read for each end.
 _END: Final = f"""
 WITH given AS MATERIALIZED (
-    SELECT u.*, 0 AS n FROM unnest(
-        %s::bigint[], %s::text[], %s::bigint[], %s::bigint[], %s::bigint[], %s::text[],
-        %s::text[], %s::bytea[], %s::bigint[], %s::bigint[]
-    ) AS u(shard, job_id, nominal_ns, token, inc, task, queue, body, first, second)
+    SELECT * FROM unnest(
+        %s::tid[], %s::text[], %s::bigint[], %s::bigint[], %s::bytea[], %s::bigint[],
+        %s::bigint[]
+    ) AS u(at, job_id, token, inc, body, first, second)
 ),
 ended AS (
     DELETE FROM timingwheel_run r USING given u
-    WHERE {SAME_RUN.format(of="u")}
+    WHERE r.ctid = u.at AND r.job_id = u.job_id
     AND r.token = u.token AND r.inc = ANY(ARRAY[u.inc]) AND r.attempts = 1
     AND r.state <> ALL('{{planned,ready,retrying}}') AND r.plain IS NOT FALSE
     RETURNING r.shard, r.job_id, r.nominal_ns, r.n, r.version, r.created_ns, r.token,
-        u.task, u.queue, u.body, u.first, u.second
+        r.task, r.queue, u.body, u.first, u.second
 ),
 clock AS (
     SELECT now_ns, int8send(now_ns) AS stamp FROM (
@@ -80,20 +85,40 @@ LEFT JOIN timingwheel_past p ON p.shard = k.shard AND p.job_id = k.job_id
 """
 
 
-class Given(NamedTuple):
+# Nothing here can be part of a circle, and as thousands of these come and go, a collector of
+# circles that goes through them would take a tenth of a node's time.
+class Place(msgspec.Struct, frozen=True, gc=False):
+    """Where a run is.
+
+    Attributes:
+        at: where its row stands, since it was claimed: its tid, in binary.
+        shard: of its job.
+        worker, inc: whose it is.
+    """
+
+    at: bytes
+    shard: int
+    worker: str
+    inc: int
+
+
+class Given(msgspec.Struct, frozen=True, gc=False):
     """A plain run at its first attempt, as a worker of this process was given it.
 
     Attributes:
         run: running.
         payload, policy: its job's.
-        worker, inc: whose it is.
+        place: where it is.
     """
 
     run: Run
     payload: Payload
     policy: Policy
-    worker: str
-    inc: int
+    place: Place
+
+
+_Row = tuple[Finish, Given, Run, bytes, int, int]
+"""An end, whose, the run as it will be, what is kept of it, and where its marks are."""
 
 
 class PlainEnds:
@@ -110,10 +135,9 @@ class PlainEnds:
         self._given: dict[int, Given] = {}
         self._missed: set[int] = set()
 
-    def note(self, claim: Claim, policy: Policy, worker: tuple[str, int]) -> None:
+    def note(self, claim: Claim, policy: Policy, place: Place) -> None:
         """Note a plain run that is claimed for the first time."""
-        given = Given(claim.run, claim.payload, policy, *worker)
-        self._given[claim.token] = given
+        self._given[claim.token] = Given(claim.run, claim.payload, policy, place)
 
     def forget(self, held: Collection[int]) -> None:
         """Forget what this process had neither now nor at the last call.
@@ -133,43 +157,40 @@ class PlainEnds:
 
         Cost: one statement.
         """
-        rows: list[tuple[Finish, Given, bytes, int, int]] = []
+        rows: list[_Row] = []
         for end in ends:
             given = self._given.get(end.token)
             if given is None or not _is_plain_success(end, given):
                 continue
-            body = encode(_past(end, given))
+            run = _past_run(end, given)
+            body = encode(_past(end, given, run))
             first = body.find(_MARK)
             second = body.find(_MARK, first + 8)
             # Bytes of a user's that look like the mark: the long way can tell.
             if second >= 0 and body.find(_MARK, second + 8) < 0:
-                rows.append((end, given, body, first + 1, second + 1))
+                rows.append((end, given, run, body, first + 1, second + 1))
         if not rows:
             return {}
         # In the order of keys, as all steps lock.
-        rows.sort(key=lambda row: self._key(row[1].run))
-        runs = [given.run for _, given, *_ in rows]
+        rows.sort(key=_key)
         values: list[object] = [
-            Ints(shard_of(run.job_id, self._shards) for run in runs),
-            Texts(run.job_id for run in runs),
-            Ints(run.nominal_ns for run in runs),
+            Places(row[1].place.at for row in rows),
+            Texts(row[1].run.job_id for row in rows),
             Ints(row[0].token for row in rows),
-            Ints(row[1].inc for row in rows),
-            Texts(searched(run.task) for run in runs),
-            Texts(searched(run.queue) for run in runs),
-            Blobs(row[2] for row in rows),
-            Ints(row[3] for row in rows),
+            Ints(row[1].place.inc for row in rows),
+            Blobs(row[3] for row in rows),
             Ints(row[4] for row in rows),
+            Ints(row[5] for row in rows),
         ]
-        found: Mapping[int, int] = dict(self._connections.rows(_END, values))
-        return {
-            end.token: replace(_past_run(end, given), ended_ns=found[end.token])
-            for end, given, *_ in rows
-            if end.token in found
-        }
-
-    def _key(self, run: Run) -> tuple[int, str, int]:
-        return shard_of(run.job_id, self._shards), run.job_id, run.nominal_ns
+        found: Mapping[int, int] = dict(
+            self._connections.rows(_END, values, binary=True)
+        )
+        ended: dict[int, Run] = {}
+        for end, _, run, *_ in rows:
+            ended_ns = found.get(end.token)
+            if ended_ns is not None:
+                ended[end.token] = replace(run, ended_ns=ended_ns)
+        return ended
 
     def repeated(
         self, ends: Sequence[Finish], keys: Sequence[tuple[str, int, int]]
@@ -204,6 +225,11 @@ class PlainEnds:
         }
 
 
+def _key(row: _Row) -> tuple[int, str, int]:
+    run = row[1].run
+    return row[1].place.shard, run.job_id, run.nominal_ns
+
+
 def _is_plain_success(end: Finish, given: Given) -> bool:
     return (
         end.outcome is Outcome.OK
@@ -225,11 +251,11 @@ def _past_run(end: Finish, given: Given) -> Run:
     )
 
 
-def _past(end: Finish, given: Given) -> HistoryRun:
+def _past(end: Finish, given: Given, run: Run) -> HistoryRun:
     attempt = Attempt(
         run_id=end.run_id,
         number=1,
-        worker=given.worker,
+        worker=given.place.worker,
         token=end.token,
         started_ns=end.started_ns,
         ended_ns=_MARK_NS,
@@ -238,7 +264,7 @@ def _past(end: Finish, given: Given) -> HistoryRun:
         log=end.log,
     )
     return HistoryRun(
-        run=_past_run(end, given),
+        run=run,
         payload=given.payload,
         policy=given.policy,
         attempt=attempt,

@@ -21,11 +21,11 @@ from timingwheel.jobs.model import Payload, Policy, Run, RunState
 from timingwheel.jobs.store import Claim
 from timingwheel.stores.plain import decode_plain
 from timingwheel.stores.postgres.connections import Connections, Ints, Texts
-from timingwheel.stores.postgres.due import DIRECT, KEYS, OWN_AND_CLOCK, SAME_RUN
+from timingwheel.stores.postgres.due import DIRECT, OWN_AND_CLOCK
 from timingwheel.stores.postgres.guard import Lease
 from timingwheel.stores.postgres.lanes import IN_LANE, IS_WAITING, LANE
 from timingwheel.stores.postgres.membership import Membership
-from timingwheel.stores.postgres.plain_end import PlainEnds
+from timingwheel.stores.postgres.plain_end import Place, PlainEnds
 from timingwheel.stores.postgres.steps import Steps
 
 HOLD_NS: Final = 10_000_000_000
@@ -37,15 +37,18 @@ TAKEN_LANES_MAX: Final = 32
 """With more lanes, the earliest of each shard are taken; if workers do not get through
 them, what is due becomes ready, and goes by rank."""
 PART_MIN: Final = 2
-PART_TIMES: Final = 2
+PART_TIMES: Final = 1
 """Of each shard so many times its part of what is wanted is looked at, and some more."""
 
 _TELL: Final = """
 UPDATE timingwheel_member m SET idle = u.idle
 FROM unnest(%s::bigint[], %s::bigint[]) AS u(inc, idle) WHERE m.inc = u.inc
 """
+# A run is found, locked and changed where it stands: its place is read, compared and used in
+# this one statement. A row that somebody changes meanwhile stands elsewhere, with another
+# version, and is left.
 # SKIP LOCKED is no guard: a row that another worker takes just now would be found changed
-# after the wait; this only saves that wait.
+# after the wait; this only saves that wait, and as nothing waits, no order is needed.
 _TAKE_OF: Final = f"""
 WITH RECURSIVE worker AS MATERIALIZED (
     SELECT inc FROM timingwheel_member
@@ -54,7 +57,7 @@ WITH RECURSIVE worker AS MATERIALIZED (
 {OWN_AND_CLOCK},
 {{due}},
 ready AS MATERIALIZED (
-    SELECT r.shard, r.job_id, r.nominal_ns, r.n, r.version, r.rank, r.seq,
+    SELECT r.ctid AS at, r.version, r.rank, r.seq,
         r.plain AND r.cap IS NULL AND NOT r.once AND NOT EXISTS (
             SELECT 1 FROM timingwheel_queue q WHERE q.name = r.queue
         ) AS direct
@@ -71,20 +74,18 @@ chosen AS MATERIALIZED (
         SELECT 1 FROM barrier b WHERE (b.rank, b.seq) < (f.rank, f.seq)
     ) ORDER BY f.rank, f.seq LIMIT %s
 ),
-{KEYS.format(found="chosen")},
 locked AS MATERIALIZED (
-    SELECT r.shard, r.job_id, r.nominal_ns, r.n FROM keys c
-    JOIN timingwheel_run r ON {SAME_RUN.format(of="c")} AND r.version = c.version
-    WHERE EXISTS (SELECT 1 FROM worker)
-    ORDER BY c.shard, c.job_id, c.nominal_ns, c.n FOR UPDATE OF r SKIP LOCKED
+    SELECT r.ctid AS at FROM chosen c
+    JOIN timingwheel_run r ON r.ctid = c.at AND r.version = c.version
+    WHERE EXISTS (SELECT 1 FROM worker) FOR UPDATE OF r SKIP LOCKED
 ),
 taken AS (
     UPDATE timingwheel_run r SET state = 'running', version = r.version + 1,
         attempts = 1, started_ns = timingwheel_now(),
         token = nextval('timingwheel_token'), worker = %s, inc = %s, caps = NULL,
         asked = 0, wake_ns = NULL
-    FROM locked u WHERE {SAME_RUN.format(of="u")}
-    RETURNING r.job_id, r.nominal_ns, r.token, r.started_ns, r.created_ns, r.body,
+    FROM locked u WHERE r.ctid = u.at
+    RETURNING r.ctid AS at, r.shard, r.job_id, r.nominal_ns, r.token, r.started_ns, r.created_ns, r.body,
         r.rank, r.seq
 )
 SELECT EXISTS (SELECT 1 FROM worker), (SELECT count(*) FROM chosen),
@@ -92,10 +93,9 @@ SELECT EXISTS (SELECT 1 FROM worker), (SELECT count(*) FROM chosen),
     {{has_many}}, t.*
 FROM (VALUES (1)) AS one LEFT JOIN taken t ON true ORDER BY t.rank, t.seq
 """
-_DUE: Final = f"""SELECT r.shard, r.job_id, r.nominal_ns, r.n, r.version, r.rank, r.seq,
-    {DIRECT} AS direct
+_DUE: Final = f"""SELECT r.at, r.version, r.rank, r.seq, {DIRECT} AS direct
 FROM {{where}}, LATERAL (
-    SELECT r.* FROM timingwheel_run r
+    SELECT r.*, r.ctid AS at FROM timingwheel_run r
     WHERE r.shard = own.shard AND {{which}}
     AND r.wake_ns <= clock.now_ns AND {IS_WAITING} ORDER BY r.wake_ns LIMIT %s
 ) AS r"""
@@ -254,14 +254,16 @@ class Taking:
             *((tasks, part) * (2 if by_rank else 1)),
             *(tasks, count, count, worker, inc),
         ]
-        rows = self._connections.rows(TAKE_BY_RANK if by_rank else TAKE, values)
+        sql = TAKE_BY_RANK if by_rank else TAKE
+        rows = self._connections.rows(sql, values, binary=True)
         is_alive, chosen, is_blocked, has_loose, has_many = rows[0][:5]
         claims: list[Claim] = []
         for row in rows:
             if row[5] is not None:
-                claim, policy = _claim(row[5:])
+                claim, policy = _claim(row[7:])
                 claims.append(claim)
-                self._ends.note(claim, policy, (worker, inc))
+                place = Place(row[5], row[6], worker, inc)
+                self._ends.note(claim, policy, place)
         with self._lock:
             self._tasks.update(tasks)
             self._is_full = len(claims) >= count
