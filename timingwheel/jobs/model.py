@@ -196,7 +196,7 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     lost_max: int = 3
 
 
-class Payload(msgspec.Struct, frozen=True, omit_defaults=True):
+class Payload(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     """The arguments of a call, encoded.
 
     Attributes:
@@ -301,7 +301,7 @@ class Queue(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     pause: Pause | None = None
 
 
-class Run(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+class Run(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
     """One due time of a job.
 
     Attributes:
@@ -354,7 +354,7 @@ class Run(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         return run_id(self.job_id, self.nominal_ns, self.n)
 
 
-class Attempt(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+class Attempt(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
     """One try at a run.
 
     Attributes:

@@ -145,7 +145,7 @@ class NewRun(NamedTuple):
     reason: RunReason
 
 
-class Claim(msgspec.Struct, frozen=True, kw_only=True):
+class Claim(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """An attempt that a worker may begin once the claim's ticket is committed.
 
     Attributes:
@@ -163,7 +163,7 @@ class Claim(msgspec.Struct, frozen=True, kw_only=True):
     last: bool
 
 
-class Finish(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+class Finish(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
     """How an attempt ended.
 
     Attributes:

@@ -56,7 +56,9 @@ class Entry(NamedTuple):
     body: bytes
 
 
-class HistoryRun(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+class HistoryRun(
+    msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False
+):
     """A finished run with all that a retry by hand needs.
 
     Attributes:
