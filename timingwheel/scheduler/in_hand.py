@@ -83,7 +83,8 @@ class InHand:
             for work in works:
                 self._held[work.claim.token] = _Held(work, executor)
             self._counts[executor] += len(works)
-        self._metrics.note_claims([self._lag_ns(work) for work in works])
+        now_ns = self._clock.wall_ns()
+        self._metrics.note_claims([self._lag_ns(work, now_ns) for work in works])
         try:
             executor.submit(works)
         except Exception as error:
@@ -177,7 +178,8 @@ class InHand:
             if self.drop([work]):
                 self._wake()
             return False
-        self._metrics.note_begin(self._lag_ns(work), attempt=run.attempts)
+        lag_ns = self._lag_ns(work, self._clock.wall_ns())
+        self._metrics.note_begin(lag_ns, attempt=run.attempts)
         if work.claim.timeout_ns is not None:
             at_ns = self._clock.monotonic_ns() + work.claim.timeout_ns
             if self._deadlines.add(Deadline(at_ns, token, kill=False)):
@@ -231,13 +233,13 @@ class InHand:
                 self._counts[held.executor] -= 1
         return held
 
-    def _lag_ns(self, work: Work) -> int:
+    def _lag_ns(self, work: Work, now_ns: int) -> int:
         """Return how late it is, on the scale that its trigger lives on.
 
-        A run does not say on which scale its due time is. Without a step of the wall
+        The wall clock says `now_ns`. A run does not say on which scale its due time is. Without a step of the wall
         clock both are one; after a step the nearer one is meant, since the other is off
         by the step.
         """
-        wall_lag_ns = self._clock.wall_ns() - work.claim.run.due_ns
+        wall_lag_ns = now_ns - work.claim.run.due_ns
         elapsed_lag_ns = wall_lag_ns - self.wall_ahead_ns
         return elapsed_lag_ns if abs(elapsed_lag_ns) < abs(wall_lag_ns) else wall_lag_ns

@@ -214,21 +214,26 @@ class Attempt:
 def attempt_for(work: Work, host: Host) -> Attempt:
     """Return the attempt of some work in this process, with its context and log."""
     claim, task = work
-    tail = LogTail(host.clock.wall_ns)
+    tails: list[LogTail] = []  # one, once the handler asks for its log: most do not
+
+    def make_log() -> AttemptLog:
+        tail = LogTail(host.clock.wall_ns)
+        tails.append(tail)
+        logger = TASK_LOGGER.getChild(task.name)
+        return AttemptLog(logger, ids=log_ids(work), sink=tail.add)
+
     context = Context(
         claim,
         beat=lambda: host.heartbeat(work),
         drafter=host.draft,
-        make_log=lambda: AttemptLog(
-            TASK_LOGGER.getChild(task.name), ids=log_ids(work), sink=tail.add
-        ),
+        make_log=make_log,
     )
     return Attempt(
         task,
         claim,
         context=context,
         started_ns=host.clock.wall_ns(),
-        log_text=tail.read,
+        log_text=lambda: tails[0].read() if tails else "",
     )
 
 

@@ -21,6 +21,8 @@ class Reports:
     """
 
     def __init__(self, done: threading.Condition) -> None:
+        self.is_awaited = False
+        """Whether somebody waits, or will, until all are told; set with the lock held."""
         self._done = done
         self._count = 0
 
@@ -40,5 +42,5 @@ class Reports:
         finally:
             with self._done:
                 self._count -= 1
-                if self._count == 0:
+                if self._count == 0 and self.is_awaited:
                     self._done.notify_all()

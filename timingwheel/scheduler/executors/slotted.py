@@ -71,7 +71,7 @@ class SlottedExecutor(ABC, Generic[Running]):
     def stop(self, grace_s: float) -> list[Work]:
         """Start nothing more; wait up to `grace_s`, ask what runs, and end what is left."""
         with self._lock:
-            self._stopped = True
+            self._stopped = self._reports.is_awaited = True
             left = list(self._waiting)
             self._waiting.clear()
             self._note_stopped()
@@ -134,5 +134,6 @@ class SlottedExecutor(ABC, Generic[Running]):
                 if finish is not None:
                     self._pace.note(duration_ns)
                     self._reports.announce()
-            self._done.notify_all()
+            if self._stopped:  # nobody waits before
+                self._done.notify_all()
         return is_ours
