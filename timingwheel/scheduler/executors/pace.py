@@ -10,8 +10,10 @@ from __future__ import annotations
 
 from typing import Final
 
-AHEAD_MAX: Final = 512
-"""Work that may wait inside an executor, however short it is."""
+AHEAD_MAX: Final = 960
+"""Work that may wait inside an executor, however short it is.
+
+With some slots beside it is still one claim of every store."""
 
 SHORT_NS: Final = 1_000_000
 """Handlers of this mean and more have nothing waiting behind them."""
