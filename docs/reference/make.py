@@ -31,7 +31,10 @@ FRONTS = (
 # Their constructors are the scheduler's business.
 HANDED_OUT = {"RunHandle", "QueueHandle", "CalendarHandle", "Context", "TaskRegistry"}
 # Where the words of the scheduler are written down; readers see them as its own.
-PARTS = {"Requests", "Questions", "Awaited", "ClientRequests", "ClientQuestions"}
+PARTS = {
+    *("Requests", "Questions", "ClientRequests", "ClientQuestions"),
+    *("Awaited", "AwaitedRequests"),
+}
 
 Function = ast.FunctionDef | ast.AsyncFunctionDef
 

@@ -413,6 +413,9 @@ def test_queues_and_calendars(app: Scheduler) -> None:
     app.resume(queue)
     assert queue.get().pause is None
     assert not queue.resume()
+    assert queue.pause()
+    assert not queue.pause(note="still")
+    assert queue.resume()
     assert [one.name for one in app.queues()] == ["bulk/ü"]
     calendar = app.calendar("holidays")
     assert calendar.get() is None

@@ -1,15 +1,34 @@
-"""Runs, queues and calendars by name, for an event loop. As handles.py, awaited."""
+"""Runs, queues and calendars by name, for an event loop. As handles.py, awaited.
+
+A twin has the words of a handle: it is one of a scheduler, or one of a client.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
-from typing import Final
+from typing import Final, Protocol, Self
 
 from timingwheel.jobs.durations import Duration, duration_ns
 from timingwheel.jobs.model import Run, RunId
 from timingwheel.scheduler.awaited import Awaited, RequestThreads, awaited
 from timingwheel.scheduler.handles import CalendarHandle, QueueHandle, RunHandle
+
+
+class RunTwin(Protocol):
+    """A handle of a run, for threads."""
+
+    @property
+    def id(self) -> RunId:
+        """Its identity as text."""
+
+
+class NamedTwin(Protocol):
+    """A handle of a queue or a calendar, for threads."""
+
+    @property
+    def name(self) -> str:
+        """Its name."""
 
 
 class AsyncRunHandle(Awaited):
@@ -19,7 +38,7 @@ class AsyncRunHandle(Awaited):
         id: its identity as text.
     """
 
-    def __init__(self, twin: RunHandle, threads: RequestThreads) -> None:
+    def __init__(self, twin: RunTwin, threads: RequestThreads) -> None:
         self.id: Final[RunId] = twin.id
         self._twin = twin
         self._threads = threads
@@ -32,7 +51,7 @@ class AsyncRunHandle(Awaited):
     discard = awaited(RunHandle.discard)
     cancel = awaited(RunHandle.cancel)
 
-    async def retry(self) -> AsyncRunHandle:
+    async def retry(self) -> Self:
         """Make it ready again if it has failed or was lost. As RunHandle.retry."""
         await self._threads.call(self._twin.retry)
         return self
@@ -70,7 +89,8 @@ class AsyncRunHandle(Awaited):
 
     async def result(self, timeout: Duration | None = None) -> object:  # noqa: ASYNC109 - as RunHandle
         """Return what the handler returned. As RunHandle.result."""
-        return self._twin.decoded(await self.wait(timeout))
+        found: object = self._twin.decoded(await self.wait(timeout))
+        return found
 
 
 class AsyncQueueHandle(Awaited):
@@ -81,7 +101,7 @@ class AsyncQueueHandle(Awaited):
         twin: the same for threads: what `pause` and `resume` of a scheduler take.
     """
 
-    def __init__(self, twin: QueueHandle, threads: RequestThreads) -> None:
+    def __init__(self, twin: NamedTwin, threads: RequestThreads) -> None:
         self.name: Final = twin.name
         self.twin: Final = twin
         self._twin = twin
@@ -100,7 +120,7 @@ class AsyncCalendarHandle(Awaited):
         name: its name.
     """
 
-    def __init__(self, twin: CalendarHandle, threads: RequestThreads) -> None:
+    def __init__(self, twin: NamedTwin, threads: RequestThreads) -> None:
         self.name: Final = twin.name
         self._twin = twin
         self._threads = threads

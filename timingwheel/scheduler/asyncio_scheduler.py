@@ -19,13 +19,11 @@ import asyncio
 import functools
 import signal
 from collections.abc import Callable
-from datetime import datetime
 from types import TracebackType
 from typing import (
     Any,
     Final,
     Self,
-    TypedDict,
     Unpack,
     overload,
 )
@@ -33,22 +31,10 @@ from typing import (
 from timingwheel.clock import Clock
 from timingwheel.errors import EngineFailedError
 from timingwheel.jobs.durations import Duration
-from timingwheel.jobs.model import Run
-from timingwheel.jobs.store import (
-    CancelResult,
-    CatchUp,
-    JobRef,
-    Resumption,
-    Running,
-)
-from timingwheel.scheduler.asyncio_handles import (
-    AsyncCalendarHandle,
-    AsyncQueueHandle,
-    AsyncRunHandle,
-)
-from timingwheel.scheduler.awaited import Awaited, RequestThreads, awaited
+from timingwheel.jobs.store import JobRef
+from timingwheel.scheduler.awaited import RequestThreads
+from timingwheel.scheduler.awaited_requests import AwaitedRequests
 from timingwheel.scheduler.crew import MakeExecutor
-from timingwheel.scheduler.desk import AnyJob, AnyRun
 from timingwheel.scheduler.executors.event_loop import AsyncioExecutor
 from timingwheel.scheduler.executors.executor import Executor
 from timingwheel.scheduler.joining import joined
@@ -65,15 +51,6 @@ from timingwheel.scheduler.scheduler import (
 from timingwheel.scheduler.tasks import Call, Task, TaskRegistry
 
 
-class PauseOptions(TypedDict, total=False):
-    """What `pause` takes beside the job; see Scheduler.pause."""
-
-    note: str
-    until: datetime | Duration | None
-    running: Running
-    actor: str | None
-
-
 class _LoopScheduler(Scheduler):
     """The twin: its coroutine tasks run on the program's loop."""
 
@@ -86,7 +63,7 @@ class _LoopScheduler(Scheduler):
         return {**super()._make_executors(), "asyncio": event_loop}
 
 
-class AsyncScheduler(Awaited):
+class AsyncScheduler(AwaitedRequests):
     """`Scheduler` for one event loop: the same names, awaited.
 
     Args:
@@ -234,7 +211,7 @@ class AsyncScheduler(Awaited):
         """Return what this process has counted; not awaited."""
         return self._twin.snapshot_metrics()
 
-    # -- requests and questions: see Scheduler ------------------------------------------------
+    # -- requests with a connection of the caller's; all others: see AwaitedRequests ---------
 
     async def schedule(self, job: Call, delay: Duration, *, conn: object = None) -> str:
         """Make a job that runs once, after a delay. As Scheduler.schedule."""
@@ -251,83 +228,3 @@ class AsyncScheduler(Awaited):
         return await joined(
             self._threads, conn, lambda lent: twin.add(call, conn=lent, **options)
         )
-
-    cancel = awaited(Scheduler.cancel)
-    update = awaited(Scheduler.update)
-    backfill = awaited(Scheduler.backfill)
-    rebind = awaited(Scheduler.rebind)
-    job = awaited(Scheduler.job)
-    jobs = awaited(Scheduler.jobs)
-    runs = awaited(Scheduler.runs)
-    followers = awaited(Scheduler.followers)
-    next_times = awaited(Scheduler.next_times)
-    explain = awaited(Scheduler.explain)
-    why = awaited(Scheduler.why)
-    skips = awaited(Scheduler.skips)
-    queues = awaited(Scheduler.queues)
-    calendars = awaited(Scheduler.calendars)
-    workers = awaited(Scheduler.workers)
-    known_tasks = awaited(Scheduler.known_tasks)
-    load_ahead = awaited(Scheduler.load_ahead)
-    storage = awaited(Scheduler.storage)
-    cluster = awaited(Scheduler.cluster)
-    check = awaited(Scheduler.check)
-
-    async def pause(
-        self, job: AnyJob | AsyncQueueHandle, **options: Unpack[PauseOptions]
-    ) -> bool:
-        """Start nothing of a job or a queue any more. As Scheduler.pause."""
-        which = job.twin if isinstance(job, AsyncQueueHandle) else job
-        return await self._threads.call(
-            functools.partial(self._twin.pause, which, **options)
-        )
-
-    async def resume(
-        self,
-        job: AnyJob | AsyncQueueHandle,
-        *,
-        catch_up: str | CatchUp = "skip",
-        dry_run: bool = False,
-    ) -> Resumption:
-        """Let a paused job or queue go on. As Scheduler.resume."""
-        which = job.twin if isinstance(job, AsyncQueueHandle) else job
-        return await self._threads.call(
-            functools.partial(
-                self._twin.resume, which, catch_up=catch_up, dry_run=dry_run
-            )
-        )
-
-    async def trigger(self, job: AnyJob) -> AsyncRunHandle:
-        """Run a job now, once more. As Scheduler.trigger."""
-        twin = await self._threads.call(functools.partial(self._twin.trigger, job))
-        return AsyncRunHandle(twin, self._threads)
-
-    async def run(self, run: AnyRun | AsyncRunHandle) -> AsyncRunHandle:
-        """Return a handle of a run. As Scheduler.run."""
-        which = run.id if isinstance(run, AsyncRunHandle) else run
-        twin = await self._threads.call(functools.partial(self._twin.run, which))
-        return AsyncRunHandle(twin, self._threads)
-
-    async def retry(self, run: AnyRun | AsyncRunHandle) -> AsyncRunHandle:
-        """Make a failed or lost run ready again. As Scheduler.retry."""
-        return await (await self.run(run)).retry()
-
-    async def cancel_run(
-        self, run: AnyRun | AsyncRunHandle, *, running: Running = "leave"
-    ) -> CancelResult:
-        """End one run alone; its job goes on. As Scheduler.cancel_run."""
-        return await (await self.run(run)).cancel(running=running)
-
-    async def discard(self, run: AnyRun | AsyncRunHandle) -> Run:
-        """Take a run off the dead-letter list. As Scheduler.discard."""
-        return await (await self.run(run)).discard()
-
-    async def queue(self, name: str) -> AsyncQueueHandle:
-        """Return a handle of a queue. As Scheduler.queue."""
-        twin = await self._threads.call(functools.partial(self._twin.queue, name))
-        return AsyncQueueHandle(twin, self._threads)
-
-    async def calendar(self, name: str) -> AsyncCalendarHandle:
-        """Return a handle of a named calendar. As Scheduler.calendar."""
-        twin = await self._threads.call(functools.partial(self._twin.calendar, name))
-        return AsyncCalendarHandle(twin, self._threads)

@@ -45,12 +45,17 @@ class Awaited:
 def awaited(
     method: Callable[Concatenate[_Twin, _P], _T],
 ) -> Callable[Concatenate[Awaited, _P], Coroutine[Any, Any, _T]]:
-    """Return the awaited form of a twin's method: same arguments, docstring, errors."""
+    """Return the awaited form of a twin's method: same arguments, docstring, errors.
+
+    It is looked up in the twin by its name, so a twin may be another class that has the
+    same words.
+    """
+    name = method.__name__
 
     @functools.wraps(method)
     async def call(self: Awaited, /, *args: _P.args, **kwargs: _P.kwargs) -> _T:
-        return await self._threads.call(
-            functools.partial(method, self._twin, *args, **kwargs)
-        )
+        named = functools.partial(getattr(self._twin, name), *args, **kwargs)
+        found: _T = await self._threads.call(named)
+        return found
 
     return call

@@ -273,7 +273,7 @@ class QueueHandle:
         note: str = "",
         until: datetime | Duration | None = None,
         actor: str | None = None,
-    ) -> None:
+    ) -> bool:
         """Start nothing of it any more; what runs goes on. Survives a restart.
 
         Args:
@@ -281,12 +281,17 @@ class QueueHandle:
             until: when it resumes by itself: an aware datetime, or so long from now.
             actor: who; the user of this process by default.
 
+        Returns:
+            Whether it was not paused before; if it was, note, until and actor are new.
+
         Raises:
             ArgumentError: `until` is past, or no moment.
         """
         now = self._store.now()
         pause = make_pause(now, actor=actor or self._actor, note=note, until=until)
-        self._store.set_queue(msgspec.structs.replace(self.get(), pause=pause))
+        queue = self.get()
+        self._store.set_queue(msgspec.structs.replace(queue, pause=pause))
+        return queue.pause is None
 
     def resume(self) -> bool:
         """Start what waits; False if it was not paused."""

@@ -187,9 +187,7 @@ class Requests:
         check_running(running)
         desk = self.desk
         if isinstance(job, QueueHandle):
-            was_paused = job.get().pause is not None
-            job.pause(note=note, until=until, actor=actor)
-            return not was_paused
+            return job.pause(note=note, until=until, actor=actor)
         pause = make_pause(
             desk.store.now(), actor=actor or self.actor, note=note, until=until
         )
