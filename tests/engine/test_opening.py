@@ -15,9 +15,10 @@ import pytest
 
 from tests.engine.stage import SMALL, CountingClock
 from timingwheel.engine.opening import open_log, open_timers
+from timingwheel.engine.records import clock_stepped
 from timingwheel.engine.timers import Timers
 from timingwheel.engine.volatile import VolatileLog
-from timingwheel.errors import ArgumentError
+from timingwheel.errors import ArgumentError, TimingWheelError
 from wal.checksum import crc32c
 from wal.errors import LogCorruptError, StoreError, StoreInUseError
 from wal.log import Log
@@ -310,6 +311,19 @@ def test_a_directory_that_this_process_holds_is_refused_too(
 ) -> None:
     opened.append(open_at(disk, clock))
     with pytest.raises(StoreInUseError, match="in use by process 1"):
+        open_at(disk, clock)
+
+
+@pytest.mark.parametrize("steps_ns", [-(1 << 63), (1 << 63) - 1])
+def test_steps_that_no_clock_can_take_are_refused(
+    clock: CountingClock, steps_ns: int
+) -> None:
+    disk = MemoryFileSystem()
+    make_store(disk, clock)
+    with Log.open(disk, wall_ns=clock.wall_ns, **SMALL) as log:
+        log.start()
+        log.commit(log.append(clock_stepped(steps_ns)))
+    with pytest.raises(TimingWheelError, match="set by -?[0-9]+ ns in all, which none"):
         open_at(disk, clock)
 
 

@@ -30,6 +30,7 @@ from timingwheel.engine.records import (
 from timingwheel.engine.table import NO_HANDLE, State, WheelBatch
 from timingwheel.engine.timeline import TICK_BITS, Now, Timeline
 from timingwheel.errors import TimingWheelError
+from timingwheel.wheel_arguments import DEADLINE_MAX
 
 OwnerApply = Callable[[list[tuple[int, bytes]]], None]
 
@@ -40,6 +41,8 @@ BATCH_MIN: Final = 4
 """Fewer go in one by one: a batch costs as much as some three of them before its first."""
 AHEAD_HANDLE: Final = -3
 """Stands for a wheel handle of a timer that was taken out and then put back."""
+ELAPSED_MIN_NS: Final = -(1 << 62)
+"""Less than any elapsed time, which begins at the wall clock of the first open."""
 HELD_HANDLE: Final = -4
 """Stands for a wheel handle of a due timer that the owner keeps in an order of its own."""
 
@@ -95,7 +98,15 @@ class EngineState:
             reading: the clocks now.
             last_wall_ns: the wall clock when the log was last written.
             on_insert: called with each new timer's due time on the monotonic clock.
+
+        Raises:
+            TimingWheelError: the steps that were logged are none that a clock can take.
         """
+        if not ELAPSED_MIN_NS <= reading.wall_ns - self.steps_ns <= DEADLINE_MAX:
+            raise TimingWheelError(
+                f"the wall clock is said to have been set by {self.steps_ns} ns in all, "
+                "which none can: open this directory with the program that wrote it"
+            )
         self._timeline = Timeline(
             reading,
             steps_ns=self.steps_ns,
