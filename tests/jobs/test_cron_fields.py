@@ -252,6 +252,7 @@ REFUSED = [
     ("* * * JANUARY *", "month", "bad-value", "write JAN: names have three letters"),
     ("* * * * monday", "day-of-week", "bad-value", "write MON"),
     ("* * * * JAN", "day-of-week", "bad-value", "SUN to SAT"),
+    ("X0 * * * *", "minute", "bad-value", "is no minute"),
     ("x * * * *", "minute", "bad-value", "'X' is no minute"),
     ("-5 * * * *", "minute", "bad-value", "is no minute"),
     ("+5 * * * *", "minute", "bad-value", "is no minute"),
@@ -355,8 +356,10 @@ def test_an_expression_can_be_as_long_as_the_limit_and_no_longer() -> None:
     text = "0 0 * * *"
     longest = text + " " * (EXPRESSION_CHARS_MAX - len(text))
     assert parse(longest, None) == parse(text, None)
-    with pytest.raises(CronError, match="too long"):
+    with pytest.raises(CronError, match="too long") as refused:
         parse(longest + " ", None)
+    assert (refused.value.field, refused.value.piece) == ("whole", "")
+    assert refused.value.code == "bad-fields"
 
 
 # ------------------------------------------------------------------ any text at all

@@ -19,6 +19,7 @@ WORDS = [
     ("0,15,30,45 * * * *", "Every 15 minutes"),
     ("0-59/15 * * * *", "Every 15 minutes"),
     ("*/30 * * * *", "Every 30 minutes"),
+    ("*/2 * * * *", "Every 2 minutes"),
     ("*/7 * * * *", "At minutes 0, 7, 14, 21, 28, 35, 42, 49 and 56 of every hour"),
     ("*/59 * * * *", "At minutes 0 and 59 of every hour"),
     ("1-5 * * * *", "At minutes 1 to 5 of every hour"),
@@ -28,6 +29,7 @@ WORDS = [
     ("30 */2 * * *", "At minute 30 of every 2nd hour from 0"),
     ("30 1-23/3 * * *", "At minute 30 of every 3rd hour from 1"),
     ("*/5 */6 * * *", "Every 5 minutes of every 6th hour from 0"),
+    ("*/5 5-23/6 * * *", "Every 5 minutes of every 6th hour from 5"),
     ("*/5 18-23 * * *", "Every 5 minutes of hours 18 to 23"),
     ("*/5 8,10,13,20 * * *", "Every 5 minutes of hours 8, 10, 13 and 20"),
     (

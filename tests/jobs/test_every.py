@@ -106,14 +106,24 @@ def test_datetimes_rise_also_where_a_period_is_finer_than_they_are() -> None:
 
 @pytest.mark.parametrize("period", [0, -1, 1.5, HORIZON_NS + 1, True, None])
 def test_a_period_must_be_a_positive_int(period: object) -> None:
-    with pytest.raises(ArgumentError, match="period_ns"):
+    with pytest.raises(ArgumentError, match="period_ns") as refused:
         Every(period, 0)  # type: ignore[arg-type]
+    assert refused.value.found == period
+    assert "a positive number of nanoseconds" in refused.value.fix
 
 
 @pytest.mark.parametrize("anchor", [-1, 1.5, HORIZON_NS + 1, None])
 def test_an_anchor_must_be_an_instant(anchor: object) -> None:
-    with pytest.raises(ArgumentError, match="anchor_ns"):
+    with pytest.raises(ArgumentError, match="anchor_ns") as refused:
         Every(1, anchor)  # type: ignore[arg-type]
+    assert refused.value.found == anchor
+    assert "nanoseconds since 1970" in refused.value.fix
+
+
+def test_the_longest_period_and_the_last_anchor_serve() -> None:
+    assert Every(HORIZON_NS, 0).next_ns(0) == Firing(HORIZON_NS)
+    assert Every(1, HORIZON_NS).next_ns(-1) == Firing(HORIZON_NS)
+    assert Every(1, HORIZON_NS).next_ns(HORIZON_NS) is None
 
 
 def test_every_in_words() -> None:
@@ -130,6 +140,7 @@ def test_every_in_words() -> None:
         (1, "1 nanosecond"),
         (200_000_000, "200 milliseconds"),
         (NS, "1 second"),
+        (2 * HOUR_NS, "2 hours"),
         (36 * HOUR_NS + 5_000, "1 day 12 hours 5 microseconds"),
     ],
 )
@@ -278,28 +289,30 @@ def test_an_anchor_long_ago_serves() -> None:
 
 
 @pytest.mark.parametrize(
-    ("argument", "value"),
+    ("argument", "value", "fix"),
     [
-        ("interval", 0),
-        ("interval", 1.5),
-        ("interval", 100_001),
-        ("unit", "years"),
-        ("short_month", "roll"),
-        ("anchor", "2026-01-01"),
-        ("anchor", datetime(2026, 1, 1, tzinfo=UTC)),
-        ("at", "9:00"),
-        ("at", "24:00"),
-        ("at", "09:60"),
-        ("at", "\u0660\u0669:00"),
-        ("at", time(9, tzinfo=UTC)),
-        ("at", time(9, 0, 0, 1)),
-        ("at", 9),
-        ("tz", "Nowhere"),
-        ("gap", "before"),
-        ("overlap", "none"),
+        ("interval", 0, "pass 1 to 100,000"),
+        ("interval", 1.5, "pass 1 to 100,000"),
+        ("interval", 100_001, "pass 1 to 100,000"),
+        ("unit", "years", 'pass one of "days", "weeks", "months"'),
+        ("short_month", "roll", 'pass one of "skip", "clamp"'),
+        ("anchor", "2026-01-01", "pass the date of the first day"),
+        ("anchor", datetime(2026, 1, 1, tzinfo=UTC), "pass the date of the first day"),
+        ("at", "9:00", 'pass "HH:MM"'),
+        ("at", "24:00", 'pass "HH:MM"'),
+        ("at", "09:60", 'pass "HH:MM"'),
+        ("at", "\u0660\u0669:00", 'pass "HH:MM"'),
+        ("at", time(9, tzinfo=UTC), 'pass "HH:MM"'),
+        ("at", time(9, 0, 0, 1), 'pass "HH:MM"'),
+        ("at", 9, 'pass "HH:MM"'),
+        ("tz", "Nowhere", "IANA"),
+        ("gap", "before", 'pass one of "after"'),
+        ("overlap", "none", 'pass one of "first"'),
     ],
 )
-def test_what_cannot_be_meant_is_refused_by_name(argument: str, value: object) -> None:
+def test_what_cannot_be_meant_is_refused_by_name(
+    argument: str, value: object, fix: str
+) -> None:
     arguments: dict[str, object] = {
         "interval": 1,
         "unit": "days",
@@ -310,6 +323,8 @@ def test_what_cannot_be_meant_is_refused_by_name(argument: str, value: object) -
     with pytest.raises(ArgumentError, match=f"^{argument} is") as refused:
         CalendarEvery(**arguments)  # type: ignore[arg-type]
     assert refused.value.argument == argument
+    assert refused.value.found == value
+    assert fix in refused.value.fix
 
 
 def test_the_calendar_in_words() -> None:
