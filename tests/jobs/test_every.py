@@ -332,6 +332,14 @@ def test_the_calendar_in_words() -> None:
     assert weekly.explain() == (
         "Every 2 weeks at 09:00, counted from Tuesday, 2026-02-24, UTC time."
     )
+    daily = CalendarEvery(1, "days", at="08:00", anchor=date(2026, 1, 31))
+    assert daily.explain() == (
+        "Every day at 08:00, counted from Saturday, 2026-01-31, UTC time."
+    )
+    quarterly = CalendarEvery(3, "months", at="08:00", anchor=date(2026, 1, 15))
+    assert quarterly.explain() == (
+        "Every 3 months at 08:00, counted from Thursday, 2026-01-15, UTC time."
+    )
     monthly = CalendarEvery(1, "months", at="09:00:30", anchor=date(2026, 1, 31))
     assert monthly.explain() == (
         "Every month at 09:00:30, counted from Saturday, 2026-01-31, skipping months "
