@@ -37,6 +37,8 @@ STATUS: dict[int | None, str] = {
     **dict.fromkeys((24, -24, 36, 152, 255), "timeout"),
 }
 """What mutmut's numbers mean (mutmut/stats.py); another one is shown as it is."""
+PATIENCE_SECONDS = 60
+"""How long mutmut may take to stop."""
 COLUMNS = ("mypy", "killed", "timeout", "lives", "no test", "not tried")
 
 
@@ -112,10 +114,13 @@ def run(tree: Path, mutants: list[str], seconds: float) -> bool:
         try:
             return process.wait(seconds) == 0
         except (subprocess.TimeoutExpired, KeyboardInterrupt) as end:
-            with contextlib.suppress(KeyboardInterrupt):  # from the terminal: it has it
-                if isinstance(end, subprocess.TimeoutExpired):
-                    process.send_signal(signal.SIGINT)
-                process.wait()
+            if isinstance(end, subprocess.TimeoutExpired):
+                process.send_signal(signal.SIGINT)  # Ctrl-C has reached it by itself
+            try:
+                with contextlib.suppress(subprocess.TimeoutExpired):
+                    process.wait(PATIENCE_SECONDS)
+            finally:
+                process.kill()  # no harm to one that has ended
             if isinstance(end, KeyboardInterrupt):
                 raise
             return True
@@ -172,6 +177,8 @@ def main() -> None:
     parser.add_argument("mutants", nargs="*", help="try these, tried before or not")
     parser.add_argument("--seconds", type=float, default=3600)
     asked = parser.parse_args()
+    # A shell has its background jobs ignore it, and what they start would, too.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     paths = settings_of_all()["only_mutate"]
     failed: list[str] = []
     try:

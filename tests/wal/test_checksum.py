@@ -2,12 +2,21 @@
 
 from __future__ import annotations
 
+import ctypes
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from wal import checksum
-from wal.checksum import Extend, crc32c, extend, hardware_extend, portable_extend
+from wal.checksum import (
+    Extend,
+    crc32c,
+    extend,
+    hardware_extend,
+    native_address,
+    portable_extend,
+)
 
 CRCS = st.integers(0, 0xFFFF_FFFF)
 
@@ -57,6 +66,15 @@ def test_one_flipped_bit_changes_the_sum(
     flipped = bytearray(data)
     flipped[place // 8] ^= 1 << place % 8
     assert extend(crc, bytes(flipped)) != extend(crc, data)
+
+
+def test_the_function_behind_the_address_gives_the_same_sums(hardware: Extend) -> None:
+    address = native_address()
+    assert address
+    words = (ctypes.c_uint32, ctypes.c_uint32, ctypes.c_char_p, ctypes.c_size_t)
+    function = ctypes.CFUNCTYPE(*words)(address)
+    for crc, data in ((0, b"123456789"), (7, bytes(range(64)))):
+        assert function(crc, data, len(data)) == hardware(crc, data)
 
 
 def test_the_module_says_which_body_runs() -> None:

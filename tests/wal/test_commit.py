@@ -11,7 +11,7 @@ from types import FrameType
 import pytest
 
 from tests.wal.stores import PATIENCE_SECONDS, Signalled, Worker
-from wal.commit import GroupCommit
+from wal.commit import GroupCommit, _Caller
 from wal.errors import CommitUnknownError
 from wal.frame import Lsn
 
@@ -147,6 +147,16 @@ def test_waiters_stand_in_no_order_of_lsn(ledger: Ledger) -> None:
     ledger.commits.wait(low)
     outcomes(workers)
     assert [reach for _, reach in ledger.flushes] == [low, high]
+
+
+def test_who_leaves_twice_takes_the_lead_from_nobody(ledger: Ledger) -> None:
+    def leave_again() -> None:
+        leader = ledger.commits._leader
+        ledger.commits._leave(_Caller(0))
+        assert ledger.commits._leader is leader
+
+    ledger.during = [leave_again]
+    ledger.commit()
 
 
 def test_the_oldest_waiter_leads_next(ledger: Ledger) -> None:

@@ -364,6 +364,11 @@ def test_admit_raises_if_the_disk_fails_meanwhile(disk: MemoryFileSystem) -> Non
         log.admit()
 
 
+def test_at_least_one_segment_is_held_in_reserve(log: Log) -> None:
+    log.make_room()
+    assert log.stats().segments_ready == 2  # that one, and the one asked for
+
+
 def test_a_group_that_needs_a_segment_says_so_instead_of_waiting(log: Log) -> None:
     log.append(b"x" * 3000)
     body = encode_records([b"y" * 3000])
@@ -371,6 +376,7 @@ def test_a_group_that_needs_a_segment_says_so_instead_of_waiting(log: Log) -> No
         with pytest.raises(RoomNeededError) as caught:
             log.append_group(body, 1, urgent=urgent)
         assert caught.value.urgent == urgent
+        assert "make_room, then try again" in str(caught.value)
     assert log.next_lsn == 2
     log.make_room()
     assert log.append_group(body, 1) == 2
@@ -408,6 +414,16 @@ def test_a_snapshot_cannot_reach_what_was_never_appended(
         log.finish_snapshot(writer, reach_lsn=2)
     writer.abandon()
     assert not [name for name in disk.names() if name.startswith("snap")]
+
+
+def test_what_is_found_damaged_is_counted_snapshot_after_snapshot(
+    log: Log, disk: MemoryFileSystem
+) -> None:
+    for damaged in range(3):
+        commit_each(log, b"1")
+        info, _ = log.finish_snapshot(log.begin_snapshot(), reach_lsn=log.appended_lsn)
+        assert log.stats().scrub_errors == damaged
+        disk.flip_bit(info.name, 8 * 100)
 
 
 def test_a_snapshot_of_a_log_that_failed_is_not_finished(
@@ -468,8 +484,10 @@ def test_a_log_closed_in_read_mode_was_never_there(disk: MemoryFileSystem) -> No
     assert disk.names() == ["LOCK"]
     with pytest.raises(LogClosedError):
         log.append(b"x")
-    with pytest.raises(LogClosedError):
+    with pytest.raises(LogClosedError, match="the/store: the log is closed"):
         log.start()
+    with pytest.raises(LogClosedError, match="the/store: the log is closed"):
+        log.stats()
 
 
 def test_a_log_without_a_record_is_closed_and_opened_again(

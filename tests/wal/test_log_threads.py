@@ -10,6 +10,7 @@ import pytest
 
 from tests.wal.stores import (
     PATIENCE_SECONDS,
+    HookedDisk,
     Worker,
     commit_each,
     frames_of,
@@ -124,6 +125,78 @@ def test_the_commit_thread_commits_for_those_who_must_not_wait(
         log.commit_soon(1)  # long since done
 
 
+class Resting(threading.Condition):
+    """Tells each time somebody begins to wait on it."""
+
+    def __init__(self, log: Log) -> None:
+        super().__init__(log._mutex)
+        self.rests = threading.Event()
+        log._work = self
+
+    def wait(self, timeout: float | None = None) -> bool:
+        self.rests.set()
+        return super().wait(timeout)
+
+
+def test_the_commit_thread_rests_when_all_that_was_asked_for_is_durable(
+    disk: MemoryFileSystem,
+) -> None:
+    log = open_log(disk, background=True)
+    resting = Resting(log)
+    with log:
+        log.start()
+        wait_until(resting.rests)
+        resting.rests.clear()
+        log.commit_soon(log.append(b"1"))
+        wait_until(resting.rests)
+        assert log.durable_lsn == 1
+
+
+def test_the_commit_thread_tries_again_after_a_lack_of_memory() -> None:
+    disk = HookedDisk()
+    failed, durable = threading.Event(), threading.Event()
+
+    def at_disk_call(op: str, name: str, done: bool) -> None:
+        if op == "datasync" and name.startswith("wal-") and not failed.is_set():
+            failed.set()
+            raise MemoryError
+
+    with open_log(disk, background=True) as log:
+        log.start()
+        log.add_listener(durable.set)
+        disk.hook = at_disk_call
+        log.commit_soon(log.append(b"1"))
+        wait_until(failed)
+        wait_until(durable)
+        assert log.durable_lsn == 1
+    assert payloads_of(disk) == [b"1"]
+
+
+def test_the_threads_of_a_log_keep_no_process_alive(disk: MemoryFileSystem) -> None:
+    with open_log(disk, background=True) as log:
+        log.start()
+        threads = [log._committer, log._pool._thread]
+        assert [each.name for each in threads if each] == ["wal-commit", "wal-pool"]
+        assert all(each.daemon for each in threads if each)
+
+
+def test_committing_soon_asks_for_no_record_that_is_not_there_yet(
+    disk: MemoryFileSystem,
+) -> None:
+    with open_log(disk, background=True) as log:
+        log.start()
+        with pytest.raises(ValueError, match="lsn=1: the last record appended is 0"):
+            log.commit_soon(1)
+
+
+def test_without_threads_committing_soon_does_not_wait_for_later_ones(log: Log) -> None:
+    first = log.append(b"x" * 3000)
+    log.make_room()
+    log.append(b"y" * 3000)  # another frame, in another segment
+    log.commit_soon(first)
+    assert log.durable_lsn == 1
+
+
 def test_without_threads_committing_soon_is_at_once(log: Log) -> None:
     log.commit_soon(log.append(b"1"))
     assert log.durable_lsn == 1
@@ -201,6 +274,20 @@ def test_a_thread_writes_in_interval_mode_without_being_asked(
             assert written.acquire(timeout=PATIENCE_SECONDS)
         assert log.durable_lsn == 3
         assert payloads_of(disk.crashed()) == [b"0", b"1", b"2"]
+
+
+def test_a_record_wakes_the_thread_that_writes_in_interval_mode(
+    disk: MemoryFileSystem,
+) -> None:
+    log = open_log(disk, durability="interval", interval_ms=1, background=True)
+    resting, written = Resting(log), threading.Event()
+    with log:
+        log.start()
+        wait_until(resting.rests)
+        log.add_listener(written.set)
+        log.append(b"1")
+        wait_until(written)
+        assert log.durable_lsn == 1
 
 
 def test_closing_in_interval_mode_loses_nothing(disk: MemoryFileSystem) -> None:

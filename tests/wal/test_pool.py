@@ -10,7 +10,7 @@ import pytest
 
 from tests.wal.stores import PATIENCE_SECONDS, HookedDisk, Worker
 from wal.errors import DiskFullError
-from wal.filesystem import FileSystem
+from wal.filesystem import FileSystem, Handle
 from wal.pool import OPEN_AHEAD, SegmentPool, ready_names, zero_fill
 from wal.testing import MemoryFileSystem
 
@@ -283,8 +283,15 @@ def test_a_header_that_was_never_used_does_not_spoil_a_found_segment(
 
 @pytest.mark.parametrize(
     "content",
-    [bytes(SIZE // 2), bytes(2 * SIZE), b"", bytes(SIZE - 1) + b"\1"],
-    ids=["smaller", "larger", "empty", "not zero"],
+    [
+        bytes(SIZE // 2),
+        bytes(2 * SIZE),
+        b"",
+        bytes(SIZE - 1) + b"\1",
+        bytes(SIZE - 1) + b"X",
+        bytes(4096) + b"\1" + bytes(SIZE - 4097),
+    ],
+    ids=["smaller", "larger", "empty", "not zero", "a letter", "the first byte"],
 )
 def test_a_found_file_that_is_no_blank_segment_is_removed(
     disk: MemoryFileSystem, content: bytes
@@ -313,7 +320,7 @@ def test_the_first_blank_of_some_files_is_found_or_none(disk: MemoryFileSystem) 
 def test_a_full_disk_is_told_and_heals(disk: MemoryFileSystem) -> None:
     pool = pool_on(disk)
     disk.capacity_bytes = SIZE
-    with pytest.raises(DiskFullError, match="the/store: the disk is full"):
+    with pytest.raises(DiskFullError, match=r"the/store: .* \(No space left on device"):
         pool.wait(urgent=False)
     assert (pool.full, pool.ready) == (True, 1)
     pool.wait(urgent=True)  # the one that there was room for
@@ -343,6 +350,31 @@ def test_another_error_passes_through_and_the_next_try_may_do(
     assert caught.value.errno == errno.EIO
     assert not pool.full
     pool.wait(urgent=True)
+    pool.check()
+
+
+class ShortOfMemory(MemoryFileSystem):
+    """Has none for the first write."""
+
+    failed = False
+
+    def pwrite(self, handle: Handle, data: bytes, offset: int) -> int:
+        if not self.failed:
+            self.failed = True
+            raise MemoryError
+        return super().pwrite(handle, data, offset)
+
+
+def test_a_lack_of_memory_is_an_error_of_that_try_alone() -> None:
+    disk = ShortOfMemory()
+    disk.make_directory()
+    pool = pool_on(disk)
+    with pytest.raises(OSError, match=r"Cannot allocate memory: '\w+\.tmp'") as e:
+        pool.wait(urgent=True)
+    assert e.value.errno == errno.ENOMEM
+    assert pool.ready == 0
+    pool.wait(urgent=True)
+    assert disk.names() == ready_names(disk)
     pool.check()
 
 

@@ -81,7 +81,8 @@ def test_a_flipped_bit_in_store_is_refused(disk: MemoryFileSystem) -> None:
     write_identity(disk, IDENTITY)
     for bit in range(8 * len(IDENTITY.encode())):
         disk.flip_bit(STORE_NAME, bit)
-        with pytest.raises(StoreError, match="the/store/STORE"):
+        found = "bytes that are not" if bit < 8 * 8 else "its checksum does not hold"
+        with pytest.raises(StoreError, match=f"the/store/STORE: .*{found}"):
             read_identity(disk)
         disk.flip_bit(STORE_NAME, bit)
     assert read_identity(disk) == IDENTITY
@@ -97,7 +98,8 @@ def test_a_file_that_is_no_identity_is_never_an_empty_store(
 ) -> None:
     disk.put(STORE_NAME, data)
     assert is_store(disk, create=True)  # so nobody makes a new one in its place
-    with pytest.raises(StoreError, match=r"the/store/STORE.*backup"):
+    found = rf"the/store/STORE: {len(data)} bytes that are not the identity.*backup"
+    with pytest.raises(StoreError, match=found):
         read_identity(disk)
 
 
@@ -155,6 +157,13 @@ def test_a_directory_with_other_things_is_refused(disk: MemoryFileSystem) -> Non
         is_store(disk, create=True)
 
 
+def test_up_to_three_other_things_are_all_named(disk: MemoryFileSystem) -> None:
+    for name in ("a.txt", "b.txt", "c.txt"):
+        disk.put(name, b"")
+    with pytest.raises(StoreError, match=r"it holds a\.txt, b\.txt, c\.txt;"):
+        is_store(disk, create=True)
+
+
 def test_temporary_files_of_others_are_not_taken_for_ours(
     disk: MemoryFileSystem,
 ) -> None:
@@ -196,7 +205,7 @@ def test_what_a_cut_off_birth_leaves_may_become_a_store(disk: MemoryFileSystem) 
 
 def test_a_second_owner_is_told_who_the_first_one_is(disk: MemoryFileSystem) -> None:
     lock = take_lock(disk)
-    write_holder(disk, lock, 1_700_000_000_000_000_000)
+    write_holder(disk, lock, 1_700_000_000_999_999_999)
     with pytest.raises(StoreInUseError) as caught:
         take_lock(disk.other_process())
     assert caught.value.path == "the/store"
@@ -213,6 +222,13 @@ def test_a_holder_that_has_not_written_its_name_yet_is_still_one(
     with pytest.raises(
         StoreInUseError, match="another process that is just opening it"
     ):
+        take_lock(disk.other_process())
+
+
+def test_a_holder_whose_text_is_damaged_is_still_one(disk: MemoryFileSystem) -> None:
+    lock = take_lock(disk)
+    disk.pwrite(lock, b"process \xff\xfe", 0)
+    with pytest.raises(StoreInUseError, match="process \N{REPLACEMENT CHARACTER}"):
         take_lock(disk.other_process())
 
 

@@ -102,6 +102,15 @@ def test_relaxed_frames_are_written_one_after_the_other_without_a_sync(
     assert [Flag.RELAXED in frame.flags for frame in frames] == [True, True]
 
 
+def test_the_first_frame_of_a_segment_costs_one_write_and_one_sync(
+    bench: Bench,
+) -> None:
+    bench.add(b"1")
+    calls = bench.disk.calls
+    bench.flush()
+    assert [op for op, _ in bench.ops(calls)] == ["pwrite", "datasync"]
+
+
 def test_unsynced_bytes_are_synced_before_a_durable_frame_is_written(
     bench: Bench,
 ) -> None:
