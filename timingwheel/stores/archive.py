@@ -35,10 +35,14 @@ def pack(
     *,
     mtime_ns: int,
 ) -> None:
-    """Write files into a new tar, durably; it does not have its name yet.
+    """Move files into a new tar, durably; it does not have its name yet.
+
+    Each file shrinks from its end as it goes over and is removed then, so the disk needs
+    room for one of the two, and for COPY_BYTES more.
 
     Args:
-        place: the directory of the files.
+        place: the directory of the files, which are gone afterwards; cut off, it is left
+            with some of them.
         names: of the files, in the order of the tar.
         out: the directory of the tar.
         name: of the tar; it is written as `name` + TEMPORARY_SUFFIX.
@@ -48,14 +52,17 @@ def pack(
     try:
         at = 0
         for member in names:
-            with opened(place, member) as handle:
+            with opened(place, member, writable=True) as handle:
                 size = place.size_bytes(handle)
                 head = _header(member, size, mtime_ns)
                 write_fully(out, tar, head, offset=at)
                 at += len(head)
-                for chunk in _chunks(place, handle, 0, size):
-                    write_fully(out, tar, chunk, offset=at)
-                    at += len(chunk)
+                for begin in reversed(range(0, size, COPY_BYTES)):
+                    chunk = place.pread(handle, COPY_BYTES, begin)
+                    write_fully(out, tar, chunk, offset=at + begin)
+                    place.truncate(handle, begin)
+            place.unlink(member)
+            at += size
             pad = bytes(-size % tarfile.BLOCKSIZE)
             if pad:
                 write_fully(out, tar, pad, offset=at)

@@ -4,7 +4,9 @@
     data/      the log, its snapshots, the databases (*.db) and the tokens (*.json)
 
 With a name that ends in `.tar` it is one file instead (archive.py), made of such a
-directory, which stands beside it as `NAME.tar.unfinished` meanwhile.
+directory, which stands beside it as `NAME.tar.unfinished` until its files, the manifest
+first, have gone over one by one. It is not streamed from the store: the manifest has the
+sums of all files, and a log that drops segments while it is copied is copied anew.
 
 A backup without `BACKUP` is unfinished and is not restored. It is no data directory, so
 nobody starts it by mistake; `data` in it is one, as a kill would have left it.
@@ -73,7 +75,7 @@ def backup(
         OSError: a disk failed, or is full. `to` is then an unfinished backup.
 
     Cost: O(bytes); a last segment takes its full size, but no blocks for its zeros. A
-    tar needs twice the space while it is made.
+    tar takes a MiB more while it is made.
     """
     if os.fspath(to).endswith(SUFFIX):
         return _backup_to_file(path, os.fspath(to), progress=progress, clock=clock)
@@ -173,8 +175,6 @@ def _backup_to_file(
     inside = [f"{DATA_NAME}/{one}" for one in made.files]
     pack(place, [MANIFEST_NAME, *inside], out, name, mtime_ns=made.taken_ns)
     publish(out, name, looked_over=lambda it: _look_over(os.path.join(out.path, it)))
-    for one in (*inside, MANIFEST_NAME):
-        place.unlink(one)
     FileSystem(os.path.join(unfinished, DATA_NAME)).remove_directory()
     place.remove_directory()
     return made
