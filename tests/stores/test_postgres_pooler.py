@@ -17,8 +17,12 @@ import pytest
 
 from bench.postgres_server import USER
 from tests.postgres import FAST, SMALL, Postgres, running_postgres
+from tests.stores.stage import SECOND
 from timingwheel import Scheduler
+from timingwheel.clock import Clock
 from timingwheel.stores.postgres.connections import Connections
+from timingwheel.stores.postgres.store import PostgresStore
+from timingwheel.stores.postgres.window import WINDOW_MIN
 
 PGBOUNCER = shutil.which("pgbouncer") or "/usr/sbin/pgbouncer"
 JOBS = 60
@@ -87,7 +91,19 @@ def wait_for(where: str) -> None:
 
 def test_jobs_run_behind_a_pooler_in_transaction_mode(pooled: str) -> None:
     """Two nodes, more connections than the pooler has: each statement may go elsewhere."""
-    nodes = [Scheduler(pooled) for _ in range(2)]
+
+    def open_store(clock: Clock) -> PostgresStore:
+        # As a URL does, but that it takes no six seconds to share the shards.
+        return PostgresStore.open(
+            pooled,
+            clock=clock,
+            ttl_ns=SECOND,
+            fires_per_second="auto",
+            window_min=WINDOW_MIN,
+            hints="auto",
+        )
+
+    nodes = [Scheduler(open_store) for _ in range(2)]
     calls = [node.task(double) for node in nodes]
     with nodes[0], nodes[1]:
         refs = [
