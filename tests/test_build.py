@@ -108,7 +108,16 @@ def test_without_a_compiler_the_plain_bodies_serve_and_the_build_says_so(
     assert answer(place) == ["False", f"{place}/timingwheel/__init__.py"]
 
 
-@pytest.mark.parametrize("twin", TWINS)
+@pytest.mark.parametrize(
+    "twin",
+    [
+        # The first and the last that is translated; the others on the long run.
+        pytest.param(
+            twin, marks=() if twin in (TWINS[0], TWINS[-1]) else pytest.mark.long
+        )
+        for twin in TWINS
+    ],
+)
 def test_a_mistake_in_the_cython_source_fails_the_build(tree: Path, twin: str) -> None:
     source = tree / f"{twin}.pyx"
     source.write_text(source.read_text() + "\ncdef int broken( nogil:\n")

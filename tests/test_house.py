@@ -9,6 +9,7 @@ import re
 import subprocess
 import sys
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 from types import ModuleType
 
@@ -110,6 +111,7 @@ def place(path: Path, node: ast.AST | None = None) -> str:
     return relative if node is None else f"{relative}:{getattr(node, 'lineno', 0)}"
 
 
+@cache
 def parsed(path: Path) -> ast.Module:
     return ast.parse(path.read_text(), filename=str(path))
 
