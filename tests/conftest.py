@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import random
+import sys
 from collections.abc import Iterator
 
 import pytest
@@ -34,6 +35,10 @@ settings.load_profile("house")  # `--hypothesis-profile=long` is applied after t
 
 
 def pytest_configure() -> None:
+    # Hundreds of tests start processes, and each would compile all it imports anew where
+    # this is set, as in most containers; the workers and those processes inherit it.
+    os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+    sys.dont_write_bytecode = False
     # The first process chooses; the workers of pytest-xdist inherit it.
     if os.environ.setdefault(SEED_VARIABLE, SEED_DEFAULT) == ANY_SEED:
         os.environ[SEED_VARIABLE] = str(random.SystemRandom().getrandbits(32))
