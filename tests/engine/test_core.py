@@ -651,6 +651,19 @@ def test_what_is_due_fires_out_of_the_reserve_of_a_full_disk(
     assert core.step(20).timers == list(range(1, 21))
 
 
+def test_the_one_segment_that_still_fits_the_disk_is_for_what_is_due(
+    open_core: OpenCore, clock: CountingClock
+) -> None:
+    """New work would have to leave it in reserve."""
+    disk = MemoryFileSystem()
+    core = open_core(disk, segment_size_bytes=5120)
+    core.transact(lambda _: [delay(core, 1)] * 4)
+    fill_up(core, disk)
+    disk.capacity_bytes = disk.used_bytes + 8192
+    clock.advance(2)
+    assert core.step(9).timers == [1, 2, 3, 4]
+
+
 def test_closing_on_a_full_disk_logs_a_step_of_the_clock_out_of_the_reserve(
     open_core: OpenCore, clock: CountingClock
 ) -> None:
@@ -679,6 +692,19 @@ def test_a_step_that_finds_the_disk_full_fires_the_same_later(
     disk.capacity_bytes = None
     assert core.step(2).timers == [1, 2]
     assert core.step(2).timers == [3, 4]
+
+
+def test_a_close_that_has_no_room_for_a_step_of_the_clock_closes_all_the_same(
+    open_core: OpenCore, clock: CountingClock
+) -> None:
+    disk = MemoryFileSystem()
+    core = open_core(disk, segment_size_bytes=5120)
+    core.transact(lambda _: [delay(core, 1)])
+    fill_up(core, disk)
+    clock.step(7200 * SECOND_NS)
+    core.close()
+    with pytest.raises(EngineClosedError):
+        core.require_alive()
 
 
 def test_before_the_directory_is_let_go_all_is_durable(open_core: OpenCore) -> None:
