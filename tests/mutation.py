@@ -15,6 +15,7 @@ import contextlib
 import fnmatch
 import hashlib
 import json
+import os
 import signal
 import subprocess
 import sys
@@ -110,17 +111,18 @@ def outcomes(tree: Path, path: str) -> dict[str, str]:
 def run(tree: Path, mutants: list[str], seconds: float) -> bool:
     """Run mutmut in a tree for so long; return whether it came through or to the end."""
     command = ["mutmut", "run", "--max-children", "1", *mutants]
-    with subprocess.Popen(command, cwd=tree) as process:
+    # A group of its own, as what mutmut forks off would go on when mutmut has ended.
+    with subprocess.Popen(command, cwd=tree, process_group=0) as process:
         try:
             return process.wait(seconds) == 0
         except (subprocess.TimeoutExpired, KeyboardInterrupt) as end:
-            if isinstance(end, subprocess.TimeoutExpired):
-                process.send_signal(signal.SIGINT)  # Ctrl-C has reached it by itself
+            process.send_signal(signal.SIGINT)
             try:
                 with contextlib.suppress(subprocess.TimeoutExpired):
                     process.wait(PATIENCE_SECONDS)
             finally:
-                process.kill()  # no harm to one that has ended
+                with contextlib.suppress(ProcessLookupError):
+                    os.killpg(process.pid, signal.SIGKILL)
             if isinstance(end, KeyboardInterrupt):
                 raise
             return True
