@@ -323,7 +323,9 @@ def test_steps_that_no_clock_can_take_are_refused(
     with Log.open(disk, wall_ns=clock.wall_ns, **SMALL) as log:
         log.start()
         log.commit(log.append(clock_stepped(steps_ns)))
-    with pytest.raises(TimingWheelError, match=r"set by -?[0-9]+ ns in all, which none"):
+    with pytest.raises(
+        TimingWheelError, match=r"set by -?[0-9]+ ns in all, which none"
+    ):
         open_at(disk, clock)
 
 
