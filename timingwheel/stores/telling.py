@@ -17,7 +17,8 @@ class Telling:
     Invariant: once a commit has returned, all that it covers has been told.
 
     Attributes:
-        listeners: called with runs that have ended; quick, and not back into the store.
+        listeners: called with runs that have ended, again if one of them found no
+            memory; quick, and not back into the store.
 
     Args:
         core: whose commits.
@@ -56,9 +57,12 @@ class Telling:
         self._writer.durable(durable_lsn)
         with self._lock:
             over: list[Run] = []
-            while ended and ended[0][0] <= durable_lsn:
-                over.append(ended.popleft()[1])
+            while len(over) < len(ended) and ended[len(over)][0] <= durable_lsn:
+                over.append(ended[len(over)][1])
             if over:
                 for listener in self.listeners:
                     listener(over)
+            # Last: where one found no memory, all are told again at the next commit.
+            for _ in over:
+                ended.popleft()
             self._told_lsn = max(self._told_lsn, durable_lsn)
