@@ -2,8 +2,18 @@
 
 from __future__ import annotations
 
+import pytest
+
 from tests.postgres import Postgres
-from timingwheel.stores.postgres.connections import PATIENCE, Connections
+from timingwheel.stores.postgres.connections import (
+    PATIENCE,
+    Blobs,
+    Bools,
+    Connections,
+    Ints,
+    Places,
+    Texts,
+)
 
 
 def parameters(where: str) -> dict[str, str]:
@@ -45,3 +55,36 @@ def test_no_statement_is_compiled_before_it_runs(postgres: Postgres) -> None:
         assert connections.rows("SHOW jit") == [("off",)]
     finally:
         connections.close()
+
+
+@pytest.mark.parametrize(
+    ("kind", "values"),
+    [
+        ("bigint", Ints()),
+        ("bigint", Ints([0, -(1 << 63), (1 << 63) - 1])),
+        ("bigint", Ints([None, 1, None])),
+        ("text", Texts()),
+        ("text", Texts(["", None, 'a "b" {c, \\d} NULL', "\u00e9\U0001f600"])),
+        ("bytea", Blobs()),
+        ("bytea", Blobs([b"", bytes(range(256))])),
+        ("boolean", Bools([True, False])),
+        ("tid", Places([b"\0\0\0\7\0\1", b"\1\0\0\0\0\2"])),
+    ],
+    ids=lambda value: value if isinstance(value, str) else str(len(value)),
+)
+@pytest.mark.parametrize("binary", [False, True], ids=["text", "binary"])
+def test_an_array_arrives_as_it_was_passed(
+    postgres: Postgres, kind: str, values: list[object], binary: bool
+) -> None:
+    connections = Connections(postgres.new_schema())
+    try:
+        found = connections.rows(
+            f"SELECT item::{kind} FROM unnest(%s) AS item", [values], binary=binary
+        )
+    finally:
+        connections.close()
+    told = [row[0] for row in found]
+    if kind == "tid" and not binary:
+        assert told == ["(7,1)", "(16777216,2)"]
+    else:
+        assert told == values

@@ -197,6 +197,34 @@ def test_a_plain_job_that_another_comes_after_ends_the_long_way(
     assert stage.states(behind) == ["ready"]
 
 
+@pytest.mark.parametrize(
+    "change",
+    [
+        "token = token + 1",
+        "inc = inc + 1",
+        "job_id = job_id || 'x'",
+        "attempts = 2",
+        "state = 'ready'",
+        "plain = false",
+    ],
+)
+def test_a_short_end_takes_no_other_run_that_stands_where_its_own_stood(
+    stage: PostgresStage, change: str
+) -> None:
+    stage.put(0)
+    claim = stage.start_one()
+    ends = stage.store._owner.plain_ends
+    stage.sql(f"UPDATE timingwheel_run SET {change}")
+    [(at,)] = stage.store._connections.rows(
+        "SELECT ctid FROM timingwheel_run", binary=True
+    )
+    given = ends._given[claim.token]
+    ends._given[claim.token] = replace(given, place=replace(given.place, at=at))
+    assert ends.end([end_of(claim)]) == {}
+    gone = stage.sql("DELETE FROM timingwheel_run RETURNING n")  # it is no sound table
+    assert gone == [(0,)]
+
+
 def test_a_short_end_of_an_attempt_that_was_taken_away_is_refused(
     stage: PostgresStage,
 ) -> None:
@@ -204,9 +232,18 @@ def test_a_short_end_of_an_attempt_that_was_taken_away_is_refused(
     claim = stage.start_one()
     stage.sql("UPDATE timingwheel_run SET token = token + 1, version = version + 1")
     assert stage.end(claim) is Verdict.LEASE_LOST
-    stage.sql("UPDATE timingwheel_run SET token = token - 1, inc = inc + 1")
-    assert stage.store._owner.plain_ends.end([end_of(claim)]) == {}
     assert stage.states(job) == ["running"]
+
+
+def test_a_run_that_stands_elsewhere_by_now_ends_all_the_same(
+    stage: PostgresStage,
+) -> None:
+    job = stage.put(0)
+    claim = stage.start_one()
+    stage.sql("UPDATE timingwheel_run SET version = version + 1")
+    assert stage.store._owner.plain_ends.end([end_of(claim)]) == {}
+    assert stage.end(claim) is Verdict.ACCEPTED
+    assert stage.states(job) == ["succeeded"]
 
 
 @pytest.mark.parametrize("outcome", [Outcome.OK, Outcome.ERROR])

@@ -36,9 +36,8 @@ them, too."""
 TAKEN_LANES_MAX: Final = 32
 """With more lanes, the earliest of each shard are taken; if workers do not get through
 them, what is due becomes ready, and goes by rank."""
-PART_MIN: Final = 2
-PART_TIMES: Final = 1
-"""Of each shard so many times its part of what is wanted is looked at, and some more."""
+PART_MORE: Final = 2
+"""Of each shard its part of what is wanted is looked at, and so many runs more."""
 
 _TELL: Final = """
 UPDATE timingwheel_member m SET idle = u.idle
@@ -247,7 +246,7 @@ class Taking:
             leases = self._members.leases
         shards, epochs = Ints(leases), Ints(lease.epoch for lease in leases.values())
         # More of each shard than its part, so that the best of all are among them.
-        part = min(count, PART_MIN + PART_TIMES * count // max(len(leases), 1))
+        part = min(count, count // max(len(leases), 1) + PART_MORE)
         before_ns = self._steps.bounds_ns(self._clock.monotonic_ns())[1]
         values = [
             *(inc, shards, epochs, self._members.inc, before_ns),
