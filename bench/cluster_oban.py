@@ -1,7 +1,7 @@
 """oban as a process: python -m bench.cluster_oban load|work URL ARGUMENT...
 
-    load URL JOBS           installs it and enqueues so many no-ops
-    work URL TALLY PLACE    runs them until killed
+    load URL JOBS                   installs it and enqueues so many no-ops
+    work URL TALLY PLACE LIMIT      runs them until killed, so many at once
 
 Embedded as its manual shows, on psycopg's pool and uvloop as its own command has it. It
 needs a newer Python than we do, so this imports nothing of ours but the tally.
@@ -17,7 +17,6 @@ from typing import Any
 
 from bench.cluster_tally import Tally
 
-LIMIT = 50
 LOAD_STEP = 1_000
 PAYLOAD = "x" * 60
 
@@ -59,12 +58,12 @@ async def load(url: str, jobs: str) -> None:
     await pool.close()
 
 
-async def work(url: str, tally_path: str, place: str) -> None:
+async def work(url: str, tally_path: str, place: str, limit: str) -> None:
     """Run no-ops until killed."""
     oban: Any = importlib.import_module("oban")
     _task(Tally(Path(tally_path)), int(place))
     pool = await _pool(url)
-    one = oban.Oban(pool=pool, queues={"default": LIMIT})
+    one = oban.Oban(pool=pool, queues={"default": int(limit)})
     print("ready", flush=True)
     await asyncio.to_thread(sys.stdin.readline)
     async with one:

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import importlib
+import inspect
 import os
 import subprocess
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 from importlib.util import find_spec
+from typing import Any
 
 from bench.peers import LEFT_OUT, Kind
 
@@ -23,6 +26,7 @@ class Queue:
         module: its program.
         unfinished: a query for jobs that have not ended.
         note: what one must know.
+        words: what its program is told beside, to be tuned.
         python: the interpreter.
     """
 
@@ -30,43 +34,53 @@ class Queue:
     module: str
     unfinished: str
     note: str
+    words: tuple[str, ...] = ()
     python: str = sys.executable
 
 
 def queues() -> Iterator[Queue]:
-    """Yield the peers that are here."""
-    for kind, module, unfinished, note in _PEERS:
-        if kind.is_here():
-            yield Queue(kind.name, module, unfinished, note)
+    """Yield the peers that are here, each tuned, and once more as it comes."""
+    if _PGQUEUER.is_here():
+        left = "SELECT FROM pgqueuer"
+        module = "bench.cluster_pgqueuer"
+        note = "batches of 100, asyncpg and uvloop"
+        yield Queue(_PGQUEUER.name, module, left, note, ("100",))
+        note = f"its own batches, of {_own_batch()}; asyncpg and uvloop"
+        yield Queue(f"{_PGQUEUER.name}{UNTUNED}", module, left, note)
     python = oban_python()
     if python is not None:
-        yield Queue("oban", "bench.cluster_oban", _OBAN_LEFT, _OBAN_NOTE, python)
+        left = "SELECT FROM oban_jobs WHERE state <> 'completed'"
+        for peer, limit, note in (
+            ("oban", "50", "50 jobs at once a process, uvloop"),
+            (f"oban{UNTUNED}", "10", "10 jobs at once as in its examples, uvloop"),
+        ):
+            yield Queue(peer, "bench.cluster_oban", left, note, (limit,), python)
+    if _PROCRASTINATE.is_here():
+        left = "SELECT FROM procrastinate_jobs WHERE status IN ('todo', 'doing')"
+        module = "bench.cluster_procrastinate"
+        note = "10 jobs at once a process"
+        yield Queue(_PROCRASTINATE.name, module, left, note, ("10",))
+        note = "one job after the other in each process"
+        yield Queue(f"{_PROCRASTINATE.name}{UNTUNED}", module, left, note)
 
 
-_PEERS = (
-    (
-        Kind(
-            "pgqueuer",
-            modules=("pgqueuer", "asyncpg"),
-            install="pip install 'pgqueuer[asyncpg]'",
-        ),
-        "bench.cluster_pgqueuer",
-        "SELECT FROM pgqueuer",
-        "batches of 100, asyncpg and uvloop",
-    ),
-    (
-        Kind(
-            "procrastinate",
-            modules=("procrastinate",),
-            install="pip install procrastinate",
-        ),
-        "bench.cluster_procrastinate",
-        "SELECT FROM procrastinate_jobs WHERE status IN ('todo', 'doing')",
-        "10 jobs at once a process",
-    ),
+def _own_batch() -> int:
+    """Return of how many jobs a batch of pgqueuer is if nobody says so."""
+    pgqueuer: Any = importlib.import_module("pgqueuer")
+    size = inspect.signature(pgqueuer.PgQueuer.run).parameters["batch_size"].default
+    return int(size)
+
+
+UNTUNED = ", as it comes"
+"""Behind the name of a peer whose program sets nothing that its manual leaves open."""
+_PGQUEUER = Kind(
+    "pgqueuer",
+    modules=("pgqueuer", "asyncpg"),
+    install="pip install 'pgqueuer[asyncpg]'",
 )
-_OBAN_LEFT = "SELECT FROM oban_jobs WHERE state <> 'completed'"
-_OBAN_NOTE = "50 jobs at once a process, uvloop"
+_PROCRASTINATE = Kind(
+    "procrastinate", modules=("procrastinate",), install="pip install procrastinate"
+)
 
 
 def oban_python() -> str | None:

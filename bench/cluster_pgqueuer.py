@@ -1,10 +1,10 @@
 """pgqueuer as a process: python -m bench.cluster_pgqueuer load|work URL ARGUMENT...
 
-    load URL JOBS           installs it and enqueues so many no-ops
-    work URL TALLY PLACE    runs them until killed
+    load URL JOBS                   installs it and enqueues so many no-ops
+    work URL TALLY PLACE [BATCH]    runs them until killed; without BATCH, by its own
 
 As its guide to performance has it: asyncpg, one connection for a worker, durable tables,
-its autovacuum settings, and a larger batch, since the jobs are short.
+its autovacuum settings, and with BATCH a larger batch, since the jobs are short.
 """
 
 from __future__ import annotations
@@ -17,7 +17,6 @@ from typing import Any
 
 from bench.cluster_tally import Tally
 
-BATCH = 100
 LOAD_STEP = 1_000
 PAYLOAD = b"x" * 60
 NO_OP = "no_op"
@@ -42,7 +41,7 @@ async def load(url: str, jobs: str) -> None:
         left -= step
 
 
-async def work(url: str, tally_path: str, place: str) -> None:
+async def work(url: str, tally_path: str, place: str, batch: str = "") -> None:
     """Run no-ops until killed."""
     pgqueuer: Any = importlib.import_module("pgqueuer")
     tally, mine = Tally(Path(tally_path)), int(place)
@@ -55,7 +54,8 @@ async def work(url: str, tally_path: str, place: str) -> None:
 
     print("ready", flush=True)
     await asyncio.to_thread(sys.stdin.readline)
-    await one.run(batch_size=BATCH)
+    sizes = {"batch_size": int(batch)} if batch else {}
+    await one.run(**sizes)
 
 
 if __name__ == "__main__":

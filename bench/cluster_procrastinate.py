@@ -1,10 +1,10 @@
 """procrastinate as a process: python -m bench.cluster_procrastinate load|work URL ARGUMENT...
 
-    load URL JOBS           installs it and defers so many no-ops
-    work URL TALLY PLACE    runs them until killed
+    load URL JOBS                   installs it and defers so many no-ops
+    work URL TALLY PLACE [LIMIT]    runs them until killed, so many at once; else by its own
 
-An asynchronous task on its psycopg connector, whose pool has a connection for each of the
-jobs that it runs at once.
+An asynchronous task on its psycopg connector; with LIMIT its pool has a connection for each
+of the jobs that it runs at once, else it is as it comes, too.
 """
 
 from __future__ import annotations
@@ -17,16 +17,14 @@ from typing import Any
 
 from bench.cluster_tally import Tally
 
-CONCURRENCY = 10
 LOAD_STEP = 1_000
 PAYLOAD = "x" * 60
 
 
-def _app(url: str) -> Any:
+def _app(url: str, limit: int | None = None) -> Any:
     procrastinate: Any = importlib.import_module("procrastinate")
-    connector = procrastinate.PsycopgConnector(
-        conninfo=url, min_size=1, max_size=CONCURRENCY + 2
-    )
+    sizes = {} if limit is None else {"min_size": 1, "max_size": limit + 2}
+    connector = procrastinate.PsycopgConnector(conninfo=url, **sizes)
     return procrastinate.App(connector=connector)
 
 
@@ -47,10 +45,10 @@ async def load(url: str, jobs: str) -> None:
             left -= step
 
 
-async def work(url: str, tally_path: str, place: str) -> None:
+async def work(url: str, tally_path: str, place: str, limit: str = "") -> None:
     """Run no-ops until killed."""
     tally, mine = Tally(Path(tally_path)), int(place)
-    app = _app(url)
+    app = _app(url, int(limit) if limit else None)
 
     @app.task(name="no_op")
     async def no_op(payload: str) -> None:
@@ -60,9 +58,8 @@ async def work(url: str, tally_path: str, place: str) -> None:
     async with app.open_async():
         print("ready", flush=True)
         await asyncio.to_thread(sys.stdin.readline)
-        await app.run_worker_async(
-            concurrency=CONCURRENCY, install_signal_handlers=False
-        )
+        sizes = {"concurrency": int(limit)} if limit else {}
+        await app.run_worker_async(install_signal_handlers=False, **sizes)
 
 
 if __name__ == "__main__":

@@ -3,7 +3,8 @@
 All jobs are there before; the handler does nothing; the clock runs until the last end is
 durable. Our nodes are up and have shared the shards, and the clock starts when the jobs
 come due. Processes of a peer are up and connected, and it starts with the word to begin.
-Each peer is used as its manual advises (see the programs), in as many processes as we are.
+Each peer is used as its manual advises (see the programs), in as many processes as we are,
+and once more as it comes; we are judged against the former.
 
 The baseline writes and syncs, with nobody beside it, what our server has written to its log
 for the starts and ends of RUNS_A_SYNC such runs.
@@ -20,7 +21,7 @@ from itertools import count
 from pathlib import Path
 
 from bench.cluster_nodes import is_done, serving, wait
-from bench.cluster_peers import Queue, queues
+from bench.cluster_peers import UNTUNED, Queue, queues
 from bench.cluster_place import Database, Place, Program, place_in, programs
 from bench.cluster_tally import Tally
 from bench.disk import Fdatasync
@@ -156,7 +157,7 @@ class QueueRuns(Runs):
         Program(load, python=queue.python).end()
         self._database.settle()
         path, self._tally = self._tally_at(queue.peer)
-        commands = self._commands([*words, "work"], self._database, path)
+        commands = self._commands([*words, "work"], self._database, path, *queue.words)
         self._programs = self._stack.enter_context(
             programs(commands, python=queue.python)
         )
@@ -200,25 +201,52 @@ class RunSizes:
 
 FULL = RunSizes(
     loads=(ONE, TWO, THREADS),
-    jobs={OURS: 15_000, "pgqueuer": 6_000, "oban": 2_000, "procrastinate": 300},
+    jobs={
+        OURS: 15_000,
+        "pgqueuer": 6_000,
+        f"pgqueuer{UNTUNED}": 3_000,
+        "oban": 2_000,
+        f"oban{UNTUNED}": 1_000,
+        "procrastinate": 300,
+        f"procrastinate{UNTUNED}": 200,
+    },
     rounds=3,
 )
 NORMAL = RunSizes(
     loads=(ONE, TWO, THREADS),
-    jobs={OURS: 6_000, "pgqueuer": 3_000, "oban": 1_000, "procrastinate": 150},
+    jobs={
+        OURS: 6_000,
+        "pgqueuer": 3_000,
+        f"pgqueuer{UNTUNED}": 1_500,
+        "oban": 1_000,
+        f"oban{UNTUNED}": 500,
+        "procrastinate": 150,
+        f"procrastinate{UNTUNED}": 100,
+    },
     rounds=3,
 )
 SMOKE = RunSizes(
     loads=(ONE,),
-    jobs={OURS: 200, "pgqueuer": 100, "oban": 50, "procrastinate": 20},
+    jobs={
+        OURS: 200,
+        "pgqueuer": 100,
+        f"pgqueuer{UNTUNED}": 50,
+        "oban": 50,
+        f"oban{UNTUNED}": 50,
+        "procrastinate": 20,
+        f"procrastinate{UNTUNED}": 20,
+    },
     rounds=1,
     tried=False,
 )
 _EACH_SECONDS = {
     OURS: 400e-6,
     "pgqueuer": 700e-6,
+    f"pgqueuer{UNTUNED}": 1.5e-3,
     "oban": 1.5e-3,
+    f"oban{UNTUNED}": 3e-3,
     "procrastinate": 8e-3,
+    f"procrastinate{UNTUNED}": 10e-3,
 }
 _SHARE_SECONDS = 20.0
 _ROUND_SECONDS = 2.0
