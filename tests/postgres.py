@@ -33,7 +33,7 @@ FAST = (
 SMALL = ("max_connections=60", "autovacuum=off")
 MEMORY = "/dev/shm"
 MEMORY_BYTES = 4 << 30
-"""Free at least; the whole suite fills half of it, in three servers."""
+"""Free at least; the whole suite fills half of it, in two servers."""
 
 
 class Postgres:
