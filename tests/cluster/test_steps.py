@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterator
+from typing import Any, cast
 
 import pytest
 
@@ -12,7 +13,7 @@ from tests.postgres import Postgres
 from tests.stores.stage import HOUR, SECOND, at
 from timingwheel.stores.postgres.connections import Ints
 from timingwheel.stores.postgres.membership import _BEAT
-from timingwheel.stores.postgres.steps import LOOKS
+from timingwheel.stores.postgres.steps import LOOKS, Steps
 
 SIZES = pytest.mark.parametrize("step", [5, -5, 3_600, -3_600])
 
@@ -53,6 +54,20 @@ def test_a_node_alone_notes_a_step_and_delays_and_leases_do_not_follow_it(
     a.end(claim)
     assert cluster.stage.states(running) == ["succeeded"]
     assert steps(cluster) == step
+
+
+@SIZES
+def test_a_step_is_taken_for_the_largest_that_it_may_be_so_nothing_comes_early(
+    step: int,
+) -> None:
+    way = SECOND // 100  # there, or back: nothing of a round trip need be either
+    for answered in (0, way):  # when, after it was asked
+        for before in (0, way):
+            seen = Steps(cast("Any", None))  # looks at no database by itself
+            assert seen.note(0, way, before) == 0
+            asked = SECOND
+            found = seen.note(asked, asked + way, asked + answered + step * SECOND)
+            assert 0 <= found - step * SECOND <= 2 * way
 
 
 def test_wall_times_follow_a_step(cluster: Cluster) -> None:
