@@ -307,4 +307,8 @@ def _is_away(error: psycopg.OperationalError) -> bool:
 
 def fetched(cursor: psycopg.Cursor[tuple[Any, ...]]) -> Rows:
     """Return the rows that a statement has given, if it gives any."""
-    return cursor.fetchall() if cursor.description is not None else []
+    # Not by the cursor's description, which is made anew, column by column, when asked for.
+    given = cursor.pgresult
+    if given is None or given.status != pq.ExecStatus.TUPLES_OK:
+        return []
+    return cursor.fetchall()
