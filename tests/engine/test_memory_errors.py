@@ -8,28 +8,21 @@ finds the change whole or not at all.
 from __future__ import annotations
 
 import random
-import sys
 from collections import Counter
 from collections.abc import Callable
+from functools import partial
 from typing import Any, Final
 
 import pytest
 
 from tests.model.engine_driver import EngineDriver
+from tests.scarce_memory import BEARS_IT, error_without
 from timingwheel.engine import lane
 from timingwheel.engine.bodies import Lane
 from timingwheel.errors import EngineFailedError
 from wal.testing import MemoryFileSystem
 
-_testcapi: Any = pytest.importorskip(
-    "_testcapi", reason="this Python comes without the hooks that take memory away"
-)
-
-pytestmark = pytest.mark.skipif(
-    hasattr(sys, "gettotalrefcount"),
-    reason="a debug build of CPython 3.11 ends in an assertion of its own interpreter loop "
-    "(STACK_LEVEL() == 0 in ceval.c) where a call finds no memory for its frame",
-)
+pytestmark = BEARS_IT
 
 TIMERS: Final = 12
 Act = Callable[[EngineDriver], object]
@@ -111,15 +104,7 @@ def reopened(driver: EngineDriver) -> State:
 def run_out(act: Act, index: int) -> tuple[EngineDriver, BaseException | None]:
     """Do an act whose `index`-th allocation fails."""
     driver = engine()
-    error: BaseException | None = None
-    _testcapi.set_nomemory(index, index + 1)
-    try:
-        act(driver)
-    except BaseException as caught:  # noqa: BLE001 - it is what is looked at
-        error = caught
-    finally:
-        _testcapi.remove_mem_hooks()
-    return driver, error
+    return driver, error_without(partial(act, driver), index)
 
 
 def sweep(act: Act, start: int, stride: int) -> Counter[str]:

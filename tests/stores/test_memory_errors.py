@@ -14,7 +14,6 @@ import faulthandler
 import os
 import random
 import signal
-import sys
 import traceback
 from collections import Counter
 from collections.abc import Callable
@@ -24,6 +23,7 @@ from typing import Any
 import pytest
 
 from tests.crash.store_driver import StoreDriver
+from tests.scarce_memory import BEARS_IT, error_without
 from tests.stores.stage import (
     ONCE,
     SECOND,
@@ -44,13 +44,7 @@ from timingwheel.stores.embedded import EmbeddedStore
 from wal.log import Log
 from wal.testing import MemoryFileSystem
 
-_testcapi: Any = pytest.importorskip(
-    "_testcapi", reason="this Python comes without the hooks that take memory away"
-)
-
-pytestmark = pytest.mark.skipif(
-    hasattr(sys, "gettotalrefcount"), reason="see tests/engine/test_memory_errors.py"
-)
+pytestmark = BEARS_IT
 
 State = dict[str, object]
 HUNG_SECONDS = 60
@@ -196,15 +190,7 @@ def run_out(act: Act, index: int) -> tuple[Driver, BaseException | None]:
     """Do an act whose `index`-th allocation fails."""
     driver = Driver()
     driver.prepare()
-    error: BaseException | None = None
-    _testcapi.set_nomemory(index, index + 1)
-    try:
-        act(driver)
-    except BaseException as caught:  # noqa: BLE001 - it is what is looked at
-        error = caught
-    finally:
-        _testcapi.remove_mem_hooks()
-    return driver, error
+    return driver, error_without(partial(act, driver), index)
 
 
 def is_of_memory(error: BaseException) -> bool:
