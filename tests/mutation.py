@@ -1,11 +1,10 @@
-"""Runs mutmut over one module after the other: `make mutate`, docs/mutation.md.
+"""Tries the mutants of one module after the other: `make mutate`, docs/mutation.md.
 
-mutmut alone takes all modules at once. It then shows nothing until the type checker and
-the search for the place of each of its refusals are through, over a minute of processor
-time for the whole list, at each call anew. So each module has a tree of its own here,
-`mutants/<module>/`: links, and settings that name this module, its folder's tests and
-nothing else. The modules come in the order of the list, and what was tried stays tried
-until the module's text changes.
+Each module has a tree of its own, `mutants/<module>/`: links, and settings that name this
+module, its folder's tests and nothing else, so that the type checker reads one module and
+not all of the list. `tests/mutants.py` makes its mutants there and tries them. The modules
+come in the order of the list, and what was tried stays tried until the module's text
+changes.
 """
 
 from __future__ import annotations
@@ -38,8 +37,6 @@ STATUS: dict[int | None, str] = {
     **dict.fromkeys((24, -24, 36, 152, 255), "timeout"),
 }
 """What mutmut's numbers mean (mutmut/stats.py); another one is shown as it is."""
-PATIENCE_SECONDS = 60
-"""How long mutmut may take to stop."""
 COLUMNS = ("mypy", "killed", "timeout", "lives", "no test", "not tried")
 
 
@@ -80,7 +77,7 @@ def is_asked_for(module: str, mutants: Iterable[str]) -> bool:
 
 
 def make_tree(tree: Path, path: str, settings: dict[str, list[str]]) -> None:
-    """Lay out what mutmut finds when it runs in `tree`."""
+    """Lay out what `tests/mutants.py` finds when it runs in `tree`."""
     tree.mkdir(parents=True, exist_ok=True)
     for name in LINKS:
         if not (tree / name).is_symlink():
@@ -108,28 +105,25 @@ def outcomes(tree: Path, path: str) -> dict[str, str]:
     }
 
 
-def run(tree: Path, mutants: list[str], seconds: float) -> bool:
-    """Run mutmut in a tree for so long; return whether it came through or to the end."""
-    command = ["mutmut", "run", "--max-children", "1", *mutants]
-    # A group of its own, as what mutmut forks off would go on when mutmut has ended.
-    with subprocess.Popen(command, cwd=tree, process_group=0) as process:
+def run(command: list[str], place: Path, seconds: float) -> bool:
+    """Run a command for so long; return False if it failed. It is killed in the end.
+
+    What was tried is written down by then, one by one.
+    """
+    # A group of its own, as what it forks off would go on when it has ended.
+    with subprocess.Popen(command, cwd=place, process_group=0) as process:
         try:
             return process.wait(seconds) == 0
-        except (subprocess.TimeoutExpired, KeyboardInterrupt) as end:
-            process.send_signal(signal.SIGINT)
-            try:
-                with contextlib.suppress(subprocess.TimeoutExpired):
-                    process.wait(PATIENCE_SECONDS)
-            finally:
-                with contextlib.suppress(ProcessLookupError):
-                    os.killpg(process.pid, signal.SIGKILL)
-            if isinstance(end, KeyboardInterrupt):
-                raise
-            return True
+        except BaseException as end:
+            with contextlib.suppress(ProcessLookupError):  # it may just have ended
+                os.killpg(process.pid, signal.SIGKILL)
+            if isinstance(end, subprocess.TimeoutExpired):
+                return True
+            raise
 
 
 def try_modules(paths: list[str], mutants: list[str], seconds: float) -> Iterator[str]:
-    """Try what is untried, or the mutants asked for; yield what mutmut failed on."""
+    """Try what is untried, or the mutants asked for; yield the modules that failed."""
     settings = settings_of_all()
     ends = time.monotonic() + seconds
     for path in paths:
@@ -142,15 +136,17 @@ def try_modules(paths: list[str], mutants: list[str], seconds: float) -> Iterato
                 continue
         elif stamp.exists() and stamp.read_text() == digest:
             continue
-        left = ends - time.monotonic()
-        if left <= 0:
-            return
         print(f"{module}:", flush=True)
         make_tree(tree, path, settings)
         asked = [each for each in mutants if is_asked_for(module, [each])]
-        if not run(tree, asked, left):
-            yield module
-        elif "not tried" not in (found := outcomes(tree, path)).values() and found:
+        steps = [(tree, ["make", path]), (tree / "mutants", ["try", path, *asked])]
+        for place, words in steps:
+            if (left := ends - time.monotonic()) <= 0:
+                return
+            if not run([sys.executable, "-m", "tests.mutants", *words], place, left):
+                yield module
+                break
+        if "not tried" not in (found := outcomes(tree, path)).values() and found:
             stamp.write_text(digest)
 
 
@@ -189,7 +185,7 @@ def main() -> None:
         print("\nstopped", file=sys.stderr)
     print("\n" + "\n".join(report(paths)))
     if failed:
-        sys.exit(f"mutmut failed on {', '.join(failed)}: see above")
+        sys.exit(f"not tried: {', '.join(failed)}; see above")
 
 
 if __name__ == "__main__":

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
+import subprocess
+import sys
 import tomllib
 from pathlib import Path
 
@@ -91,3 +94,49 @@ def test_the_table_counts_each_end_and_names_what_lives(tmp_path: Path) -> None:
     assert lines[3].split() == ["wal/tail.py", *counts]
     assert lines[4].split() == ["together", *counts]
     assert lines[5] == "not begun: wal/runs.py"
+
+
+@pytest.mark.long  # two processes that import mutmut, and pytest
+def test_mutmut_makes_what_is_tried(tmp_path: Path) -> None:
+    pytest.importorskip("mutmut", reason="`make mutate` installs it")
+    files = {
+        "pack/__init__.py": "",
+        "pack/sums.py": "def both(a, b):\n    return a + b\n\n\n"
+        "def unread():\n    return 1\n",
+        "checks/test_sums.py": "from pack.sums import both\n\n\n"
+        "def test_nothing_is_added():\n    assert both(2, 0) == 2\n",
+        "checks/test_others.py": "from pack.sums import both\n\n\n"
+        "def test_something_is_added():\n    assert both(2, 2) > 2\n",
+        "pyproject.toml": "[tool.mutmut]\n"
+        'source_paths = ["pack"]\nonly_mutate = ["pack/sums.py"]\n'
+        'also_copy = ["checks"]\n'
+        'pytest_add_cli_args_test_selection = ["checks"]\n'
+        'pytest_add_cli_args = ["-n0", "-p", "no:cacheprovider"]\n',
+    }
+    for name, text in files.items():
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text(text)
+
+    def tell(what: str, place: Path) -> str:
+        return subprocess.run(
+            [sys.executable, "-m", "tests.mutants", what, "pack/sums.py"],
+            cwd=place,
+            env={**os.environ, "PYTHONPATH": str(ROOT)},
+            check=True,
+            capture_output=True,
+            text=True,
+        ).stderr
+
+    for _ in range(2):  # an interrupted run goes on in the same tree
+        tell("make", tmp_path)
+    assert outcomes(tmp_path, "pack/sums.py") == dict.fromkeys(
+        ["pack.sums.x_both__mutmut_1", "pack.sums.x_unread__mutmut_1"], "not tried"
+    )
+    assert tell("try", tmp_path / "mutants").splitlines() == [
+        "pack/sums.py 2 of 2, 2 live (its own tests)",
+        "pack/sums.py 2 of 2, 1 live (the other tests)",
+    ]
+    assert outcomes(tmp_path, "pack/sums.py") == {
+        "pack.sums.x_both__mutmut_1": "killed",
+        "pack.sums.x_unread__mutmut_1": "no test",
+    }
