@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import itertools
+import threading
 from collections.abc import Callable
 
 import pytest
@@ -12,6 +13,7 @@ from hypothesis import strategies as st
 
 from tests.wal.stores import (
     SEGMENT_BYTES,
+    WALL_NS,
     Worker,
     closed_store,
     commit_each,
@@ -38,6 +40,7 @@ from wal.log import (
     Log,
     RoomNeededError,
 )
+from wal.pool import ready_names
 from wal.testing import MemoryFileSystem
 
 
@@ -291,6 +294,38 @@ def test_an_option_out_of_range_is_named_and_nothing_is_made(
     assert disk.calls == 0
 
 
+@pytest.mark.parametrize(
+    ("option", "value"),
+    [
+        ("interval_ms", 1),
+        ("interval_ms", 60_000),
+        ("segment_size_bytes", SEGMENT_SIZE_BYTES_MIN),
+        ("segment_size_bytes", SEGMENT_SIZE_BYTES_MAX),
+        ("reserve_bytes", 0),
+    ],
+)
+def test_the_bounds_of_an_option_are_in_its_range(
+    disk: MemoryFileSystem, option: str, value: int
+) -> None:
+    open_log(disk, **{option: value}).close()
+
+
+def test_a_log_runs_its_threads_unless_it_is_told_not_to(
+    disk: MemoryFileSystem,
+) -> None:
+    before = set(threading.enumerate())
+    log = Log.open(
+        disk,
+        wall_ns=lambda: WALL_NS,
+        segment_size_bytes=SEGMENT_BYTES,
+        reserve_bytes=0,
+    )
+    with log:
+        log.start()
+        names = {each.name for each in set(threading.enumerate()) - before}
+        assert names == {"wal-commit", "wal-pool"}
+
+
 @pytest.mark.parametrize("size", [SEGMENT_SIZE_BYTES_MIN, 6144])
 def test_the_smallest_segments_work(size: int) -> None:
     disk = MemoryFileSystem()
@@ -403,6 +438,9 @@ def test_the_files_of_a_log_are_told_and_no_others(
     disk.fail("open", errno.EIO, name="history.db", times=None)
     commit_each(log, b"1")
     assert log.file_sizes() == dict.fromkeys(segments_of(disk), SEGMENT_BYTES)
+    log.finish_snapshot(log.begin_snapshot(), reach_lsn=1)
+    assert len(log.file_sizes()) == len(segments_of(disk)) + 1
+    assert log.segment_sizes() == [SEGMENT_BYTES] * len(segments_of(disk))
 
 
 def test_a_snapshot_cannot_reach_what_was_never_appended(
@@ -488,6 +526,20 @@ def test_a_log_closed_in_read_mode_was_never_there(disk: MemoryFileSystem) -> No
         log.start()
     with pytest.raises(LogClosedError, match="the/store: the log is closed"):
         log.stats()
+    with pytest.raises(LogClosedError, match="the/store: a log is read once"):
+        log.groups()
+
+
+def test_the_room_of_ready_segments_is_given_back_one_by_one_in_read_mode() -> None:
+    disk = closed_store(b"1")
+    for number in (1, 2):
+        disk.put(f"ready-{number:08x}.tmp", bytes(SEGMENT_BYTES))
+    with open_log(disk) as log:
+        for left in (1, 0):
+            assert log.drop_ready()
+            assert len(ready_names(disk)) == left
+        assert not log.drop_ready()
+        assert [record.payload for record in log.read()] == [b"1"]
 
 
 def test_a_log_without_a_record_is_closed_and_opened_again(

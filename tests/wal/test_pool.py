@@ -217,6 +217,21 @@ def test_a_found_segment_is_not_forgotten_for_want_of_a_descriptor(
     assert ready_names(disk) == ["ready-00000001.tmp"]
 
 
+def test_a_ready_segment_is_not_forgotten_for_want_of_a_descriptor(
+    disk: MemoryFileSystem,
+) -> None:
+    pool = pool_on(disk, reserve=OPEN_AHEAD)
+    pool.wait(urgent=False)
+    ready = ready_names(disk)
+    disk.fail("open", errno.EMFILE, name=ready[OPEN_AHEAD])
+    assert pool.claim(urgent=True)
+    with pytest.raises(OSError, match="Too many open files"):
+        pool.wait(urgent=False)
+    pool.wait(urgent=True)
+    assert pool.ready == len(ready) - 1
+    assert ready_names(disk) == ready
+
+
 # -- making ----------------------------------------------------------------------------
 
 
