@@ -179,10 +179,13 @@ def verify(
             under_way = item.size_bytes
         sums.add(item)
     advance(under_way)
+    # A snapshot that comes after the pass reaches further than what was read.
+    reach_lsn = reach_of(snapshots)
     if scan.base_lsn > _covered(snapshots):
         # A live owner may have replaced the snapshots, and dropped the log before them.
         snapshots, faults = check_snapshots(files, store.uuid)
-    faults = [*store.faults, *faults, *sums.faults, *faults_at_ends(scan, snapshots)]
+    ends = faults_at_ends(scan, snapshots, reach_lsn=reach_lsn)
+    faults = [*store.faults, *faults, *sums.faults, *ends]
     return Verification(
         faults=tuple(faults),
         snapshots=tuple(snapshots),
@@ -225,15 +228,22 @@ def check_snapshots(
     return valid, faults
 
 
-def faults_at_ends(scan: Scan, snapshots: Sequence[SnapshotInfo]) -> list[Fault]:
+def reach_of(snapshots: Sequence[SnapshotInfo]) -> int:
+    """Return how far the log was durable by the word of its snapshots, or 0."""
+    return max((info.reach_lsn for info in snapshots), default=0)
+
+
+def faults_at_ends(
+    scan: Scan, snapshots: Sequence[SnapshotInfo], *, reach_lsn: int
+) -> list[Fault]:
     """Return what is missing before the first and behind the last segment.
 
     Args:
         scan: after its `items` were used up.
         snapshots: those that hold, newest first.
+        reach_lsn: how far the log was durable before the scan began (`reach_of`).
     """
     covered = _covered(snapshots)
-    reach = max((info.reach_lsn for info in snapshots), default=0)
     faults = []
     if not scan.first_file:
         what, lost = "there is no segment of the log", Lost(covered + 1, None)
@@ -245,9 +255,11 @@ def faults_at_ends(scan: Scan, snapshots: Sequence[SnapshotInfo]) -> list[Fault]
             f"reaches further than LSN {covered}"
         )
         faults.append(_lack(scan.first_file, 0, what=what, lost=lost))
-    if scan.first_file and reach > scan.last_lsn:
-        lost = Lost(scan.last_lsn + 1, reach)
-        what = f"the log ends before LSN {reach}, which a snapshot proves was durable"
+    if scan.first_file and not scan.overtaken and reach_lsn > scan.last_lsn:
+        lost = Lost(scan.last_lsn + 1, reach_lsn)
+        what = (
+            f"the log ends before LSN {reach_lsn}, which a snapshot proves was durable"
+        )
         faults.append(_lack(scan.last_file, scan.last_offset, what=what, lost=lost))
     return faults
 

@@ -18,7 +18,7 @@ from wal.errors import StoreError
 from wal.faults import Fault, Lost
 from wal.filesystem import FileSystem, write_new_file
 from wal.frame import HEADER_BYTES, Flag, Lsn, frame_bytes
-from wal.inspection import check_snapshots, faults_at_ends, survey
+from wal.inspection import check_snapshots, faults_at_ends, reach_of, survey
 from wal.log import SEGMENT_SIZE_BYTES
 from wal.recovery import LSN_SKIP
 from wal.salvage import Frame
@@ -100,7 +100,8 @@ def repair(
         scan = Scan(files, source.uuid, pause=pause)
         copier, found = _copy_log(scan, out, uuid=uuid, snapshots=snapshots)
         _check_source(files, source.uuid, scan=scan, snapshots=snapshots)
-        faults = [*source.faults, *faults, *found, *faults_at_ends(scan, snapshots)]
+        ends = faults_at_ends(scan, snapshots, reach_lsn=reach_of(snapshots))
+        faults = [*source.faults, *faults, *found, *ends]
         lost = _merged(fault.lost for fault in faults if fault.lost is not None)
         next_lsn = _next_lsn(scan, snapshots, lost)
         copier.finish(next_lsn, scan.last_wall_ns)
@@ -253,8 +254,7 @@ def _beginning(scan: Scan, snapshots: list[SnapshotInfo]) -> SegmentEnd:
 
 def _next_lsn(scan: Scan, snapshots: list[SnapshotInfo], lost: list[Lost]) -> int:
     """Return a number that was surely never given out."""
-    reach = max((info.reach_lsn for info in snapshots), default=0)
-    highest = max(scan.highest_lsn, reach)
+    highest = max(scan.highest_lsn, reach_of(snapshots))
     if any(part.last is None for part in lost):
         return highest + 1 + LOST_TAIL_SKIP
     return highest + 1 + (0 if scan.closed else LSN_SKIP)

@@ -220,6 +220,9 @@ def rescue_header(
         data: all of it.
         uuid: of the store.
         block: where the header was.
+
+    Raises:
+        FormatError: under one of those salts a frame is of a newer version.
     """
     named, claims = parse_segment_name(name), claims_of_damaged_header(block)
     if named is None or claims is None:

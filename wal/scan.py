@@ -52,6 +52,8 @@ class Scan:
         closed: the last frame is CLOSE.
         busy: the last segment was being written meanwhile.
         vanished: how many segments their owner dropped before they were read.
+        overtaken: the last segment of the listing was one of those, or went while it was
+            read: where the log ends now is not known.
 
     Args:
         files: the directory.
@@ -83,6 +85,7 @@ class Scan:
         self.closed = False
         self.busy = False
         self.vanished = 0
+        self.overtaken = False
 
     def items(self) -> Iterator[SegmentFile | Frame | Fault]:
         """Yield each segment, followed by its frames and faults, oldest first.
@@ -147,7 +150,12 @@ class Scan:
         data = self._read(segment)
         if data is None:
             return None
-        return rescue_header(segment.name, data, uuid=self._uuid, block=segment.block)
+        try:
+            return rescue_header(
+                segment.name, data, uuid=self._uuid, block=segment.block
+            )
+        except FormatError as error:
+            raise self._newer(segment, error) from error
 
     def _useless(
         self,
@@ -180,7 +188,9 @@ class Scan:
             self.first_created_ns = segment.header.created_ns
         elif segment.segment_id > 1:
             self.base_lsn = segment.first_lsn - 1
-        self.last_lsn = self.highest_lsn = self.base_lsn
+        # The first segment of a repaired log may begin at any record.
+        begins = segment.first_lsn - 1 if segment.segment_id == 1 else self.base_lsn
+        self.last_lsn = self.highest_lsn = begins
 
     def _broken_link(
         self, segment: SegmentFile, before: SegmentFile | None, *, what: str
@@ -232,6 +242,7 @@ class Scan:
         data = self._read(segment)
         if data is None:
             self.vanished += 1
+            self.overtaken = after is None
             return
         salvage = SegmentSalvage(
             segment.name,
@@ -245,11 +256,7 @@ class Scan:
                 self._note(item)
                 yield item
         except FormatError as error:
-            raise StoreError(
-                f"{self._files.path}/{segment.name}",
-                str(error),
-                "look at it with a newer version of this package",
-            ) from error
+            raise self._newer(segment, error) from error
         if salvage.end is not None:
             self.last_lsn = max(self.last_lsn, salvage.end.last_lsn)
         self.closed = salvage.closed
@@ -261,7 +268,12 @@ class Scan:
         """Yield frames, then what stops them, and again, until the segment ends."""
         while True:
             yield from salvage.frames()
-            if salvage.is_last and self._goes_on(segment, salvage):
+            goes_on = salvage.is_last and self._goes_on(segment, salvage)
+            if goes_on is None:
+                self.vanished += 1
+                self.overtaken = True
+                return
+            if goes_on:
                 self.busy = True
                 continue
             fault = salvage.fault()
@@ -271,11 +283,12 @@ class Scan:
             if fault.torn or fault.next_offset is None:
                 return
 
-    def _goes_on(self, segment: SegmentFile, salvage: SegmentSalvage) -> bool:
+    def _goes_on(self, segment: SegmentFile, salvage: SegmentSalvage) -> bool | None:
         """Return whether the place where a last segment stops was a write under way.
 
         True if the frame there holds now, or if the log has moved on to a new segment,
-        whose header tells where this one ends.
+        whose header tells where this one ends. None if the file was dropped meanwhile:
+        then nobody can say any more what stood there.
         """
         looks = LOOKS if salvage.is_suspicious() else 0
         for look in range(looks + 1):
@@ -283,14 +296,17 @@ class Scan:
                 self._pause()
                 data = self._read(segment)
                 if data is None:
-                    return False
+                    return None
                 if salvage.holds_in(data):
                     return True
             after = self._successor_by_now(segment)
             if after is not None:
+                data = self._read(segment)
+                if data is None:
+                    return None
                 salvage.is_last = False
                 salvage.end = _end_of(segment, after)
-                salvage.holds_in(self._read(segment) or b"")
+                salvage.holds_in(data)
                 return True
         return False
 
@@ -307,9 +323,16 @@ class Scan:
             return read_file(self._files, segment.name)
         except FileNotFoundError:
             ids = [s.segment_id for s in list_segments(self._files)]
-            if not ids or min(ids) < segment.segment_id:
+            if not ids or min(ids) <= segment.segment_id:
                 raise  # an owner drops the oldest first: somebody else did this
             return None
+
+    def _newer(self, segment: SegmentFile, error: FormatError) -> StoreError:
+        return StoreError(
+            f"{self._files.path}/{segment.name}",
+            str(error),
+            "look at it with a newer version of this package",
+        )
 
     def _note(self, item: Frame | Fault) -> None:
         if isinstance(item, Frame):

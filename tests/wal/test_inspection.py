@@ -717,6 +717,51 @@ def test_segments_and_snapshots_that_the_owner_drops_meanwhile_are_no_fault() ->
     assert first not in segments_of(disk)
 
 
+def test_a_snapshot_that_came_after_the_log_was_read_proves_nothing_of_its_end() -> (
+    None
+):
+    disk = MemoryFileSystem()
+    log = open_log(disk)
+    append(log, 10)
+    take_snapshot(log)
+    acts = iter([2, 0])  # checkpoints after the snapshot, and after the last segment
+
+    def checkpoints(_done: int, _total: int) -> None:
+        for _ in range(next(acts, 1)):
+            append(log, 30)
+            take_snapshot(log)
+
+    found = verify(disk, progress=checkpoints, pause=unmoved)
+
+    assert found.last_lsn < log.durable_lsn
+    assert found.faults == ()
+
+
+@pytest.mark.parametrize("segment", [0, 1])
+def test_a_log_that_is_dropped_to_its_last_segment_meanwhile_is_good(
+    segment: int,
+) -> None:
+    """A snapshot reaches further than what was read, and the rest is gone."""
+    disk = MemoryFileSystem()
+    log = open_log(disk)
+    append(log, 12)
+    take_snapshot(log)
+    left = [*segments_of(disk)]
+    skip = iter([False] * (1 + segment))  # after the snapshot, and a segment or none
+
+    def checkpoints(_done: int, _total: int) -> None:
+        if next(skip, True):
+            while left[-1] in segments_of(disk):
+                append(log, 30)
+                take_snapshot(log)
+
+    found = verify(disk, progress=checkpoints, pause=unmoved)
+
+    assert left[-1] not in segments_of(disk)
+    assert found.faults == ()
+    assert not found.closed
+
+
 def test_a_file_that_somebody_else_takes_away_is_an_error() -> None:
     disk = store(30)
     gone = segments_of(disk)[2]
