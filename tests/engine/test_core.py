@@ -450,6 +450,18 @@ def test_what_recovery_read_is_counted_over_all_of_the_log(
     assert open_core(disk).replayed_bytes == body_bytes
 
 
+def test_how_long_recovery_took_is_counted_from_its_begin_to_its_end(
+    open_core: OpenCore, owner: Firing, clock: CountingClock
+) -> None:
+    disk = MemoryFileSystem()
+    core = open_core(disk)
+    assert core.recovery_ns == 0
+    core.transact(lambda _: [b"\x40"])
+    core.close()
+    owner.apply = lambda records: clock.advance(ns=3)  # type: ignore[method-assign]
+    assert open_core(disk).recovery_ns == 3
+
+
 def test_only_an_earlier_timer_wakes_whoever_waits(
     open_core: OpenCore, clock: CountingClock
 ) -> None:
@@ -509,6 +521,7 @@ def test_of_many_who_wait_the_last_to_look_again_says_whom_a_timer_wakes(
 ) -> None:
     """What comes after it wakes nobody; and nobody is woken who does not wait."""
     core = open_core()
+    assert core.wake_at_ns == AWAKE
     now_ns = clock.monotonic_ns()
     enough = threading.Event()
 

@@ -22,6 +22,7 @@ from wal.errors import (
     DiskFullError,
     LogClosedError,
 )
+from wal.frame import Lsn
 from wal.log import Log, RoomNeededError
 from wal.testing import MemoryFileSystem
 
@@ -159,6 +160,47 @@ def test_what_decides_a_group_may_refuse_it_and_the_engine_goes_on(
     assert stage.requests.submit(stage.group(3)) == 2
 
 
+def test_without_memory_for_the_very_first_change_the_engine_ends_too() -> None:
+    """Its record has a number, and nobody can say what memory has of it."""
+
+    def apply(records: object) -> None:
+        raise MemoryError
+
+    state = EngineState(apply, reach_lsn=0, gaps_allowed=False)
+    requests = Requests(VolatileLog(), state)
+    with pytest.raises(MemoryError):
+        requests.submit(lambda _: [b"\x40"])
+    with pytest.raises(EngineFailedError):
+        requests.require_alive()
+
+
+class FullMemory(VolatileLog):
+    """A log that can be told to find no memory for a group."""
+
+    has_memory = True
+
+    def append_group(
+        self, body: bytes, record_count: int, *, urgent: bool = False
+    ) -> Lsn:
+        if not self.has_memory:
+            raise MemoryError
+        return super().append_group(body, record_count, urgent=urgent)
+
+
+def test_a_change_that_no_memory_was_found_to_log_ends_nothing() -> None:
+    """Whatever changes came before it, all of them are applied."""
+    log = FullMemory()
+    stage = Stage(log)
+    for numbers in ((1, 2), (3, 4, 5)):
+        stage.requests.submit(stage.group(*numbers))
+        log.has_memory = False
+        with pytest.raises(MemoryError):
+            stage.requests.submit(stage.group(9))
+        log.has_memory = True
+        stage.requests.require_alive()
+    assert stage.numbers() == [1, 2, 3, 4, 5]
+
+
 def test_after_the_end_none_of_several_groups_is_decided(stage: Stage) -> None:
     stage.requests.life.close()
     with pytest.raises(EngineClosedError):
@@ -255,6 +297,36 @@ def test_where_nobody_waits_nobody_is_let_pass(stage: Stage) -> None:
         stage.requests.let_pass()  # else it would wait for the lock, for ever
 
 
+def test_who_lets_others_pass_counts_beside_those_who_do_already(stage: Stage) -> None:
+    stage.requests.letting_pass = 1  # somebody else waits until a request has passed
+    stage.requests._queued.append(object())
+    stage.requests.let_pass()
+    assert stage.requests.letting_pass == 1
+
+
+class InterruptedLock:
+    """A lock that is held; a signal's handler raises in whoever waits for it."""
+
+    def locked(self) -> bool:
+        return True
+
+    def __enter__(self) -> None:
+        raise KeyboardInterrupt
+
+    def __exit__(self, *_: object) -> None:
+        raise AssertionError("it was never held")
+
+
+def test_who_is_interrupted_while_it_waits_leaves_the_queue(stage: Stage) -> None:
+    """Else whoever has much to do would let it pass for ever."""
+    other = object()
+    stage.requests._queued.append(other)
+    stage.requests.lock = InterruptedLock()  # type: ignore[assignment]
+    with pytest.raises(KeyboardInterrupt):
+        stage.requests.submit(stage.group(1))
+    assert list(stage.requests._queued) == [other]
+
+
 def test_a_request_that_is_refused_leaves_the_queue_too(stage: Stage) -> None:
     with stage.requests.lock:
         passer = Passer(stage)
@@ -333,8 +405,24 @@ def test_new_work_leaves_the_reserve_to_what_removes_work(
             stage.requests.submit(stage.group(1, size=500))
         with pytest.raises(DiskFullError):
             stage.requests.transact(stage.group(1, size=500))
+        with pytest.raises(RoomNeededError):
+            stage.requests.submit_now(stage.group(1, size=500))
         stage.requests.transact(stage.group(2, size=500), urgent=True)
         assert stage.numbers()[-1] == 2
+
+
+def test_new_work_waits_while_too_much_is_unsynced_and_what_removes_work_does_not(
+    disk: MemoryFileSystem,
+) -> None:
+    with open_log(disk, segment_size_bytes=16 << 20, durability="interval") as log:
+        log.start()
+        requests = Stage(log).requests
+        while not requests.congested:
+            requests.submit(lambda _: [b"\x40" + bytes(1 << 20)])
+        requests.transact(lambda _: [b"\x40"], urgent=True)
+        assert log.durable_lsn == 0
+        lsn = requests.transact(lambda _: [b"\x40"])
+        assert log.durable_lsn == lsn - 1
 
 
 # -- a fork --------------------------------------------------------------------------------

@@ -19,10 +19,11 @@ from timingwheel.engine.records import (
     timers_acknowledged,
     timers_fired,
 )
-from timingwheel.engine.state import EngineState
+from timingwheel.engine.state import ELAPSED_MIN_NS, EngineState
 from timingwheel.engine.table import NO_HANDLE, Row, State
-from timingwheel.engine.timeline import PASSED_HANDLE, TICK_NS, Now
+from timingwheel.engine.timeline import PASSED_HANDLE, TICK_BITS, TICK_NS, Now
 from timingwheel.errors import TimingWheelError
+from timingwheel.wheel_arguments import DEADLINE_MAX
 from wal.frame import FormatError, encode_records
 
 WALL_NS = 1_700_000_000 * 10**9
@@ -124,6 +125,27 @@ def test_the_sum_of_the_steps_is_the_last_one_logged(stage: Stage) -> None:
     assert (stage.state.steps_ns, stage.state.steps_lsn) == (-7, 2)
     stage.state.apply(1, [clock_stepped(5)])  # replayed over a newer snapshot
     assert (stage.state.steps_ns, stage.state.steps_lsn) == (-7, 2)
+
+
+@pytest.mark.parametrize(
+    ("elapsed_ns", "fits"),
+    [
+        (ELAPSED_MIN_NS, True),
+        (ELAPSED_MIN_NS - 1, False),
+        (DEADLINE_MAX, True),
+        (DEADLINE_MAX + 1, False),
+    ],
+    ids=["least", "less", "most", "more"],
+)
+def test_steps_may_bring_engine_time_to_its_bounds_and_no_further(
+    stage: Stage, elapsed_ns: int, *, fits: bool
+) -> None:
+    stage.state.apply(1, [clock_stepped(WALL_NS - elapsed_ns)])
+    if fits:
+        assert stage.begin().timeline.elapsed_ns(READING.monotonic_ns) == elapsed_ns
+    else:
+        with pytest.raises(TimingWheelError, match="is said to have been set by"):
+            stage.begin()
 
 
 def test_the_owners_records_come_in_runs_and_in_order_with_ours(stage: Stage) -> None:
@@ -278,6 +300,37 @@ def test_what_was_put_back_can_be_cancelled_and_moved(stage: Stage) -> None:
     state.check()
     assert stage.due(2) == [2, 4]
     assert stage.due(51) == [3]
+
+
+def test_of_what_is_put_back_only_what_nothing_became_of_is_due_again(
+    stage: Stage,
+) -> None:
+    state = stage.begin()
+    state.apply(1, [delay(1)] * 4)
+    now = stage.now(2)
+    timers, armed = state.take_due(now, 9)
+    state.apply(5, [timer_cancelled(1), moved(3, 50)])
+    state.put_back(timers, armed, now)
+    state.check()
+    assert stage.due(2) == [2, 4]
+    assert stage.due(51) == [3]
+
+
+def test_a_due_timer_is_held_until_something_becomes_of_it(stage: Stage) -> None:
+    state = stage.begin()
+    state.apply(1, [delay(1)] * 4)
+    assert not state.is_held(1)
+    assert stage.due(2) == [1, 2, 3, 4]
+    assert not state.is_held(1)
+    for timer_id in (1, 2, 3):
+        state.hold(timer_id)
+    assert [state.is_held(timer_id) for timer_id in range(1, 6)] == [
+        *[True] * 3,
+        *[False] * 2,
+    ]
+    state.apply(5, [timer_fired(1, 1), timer_cancelled(2), moved(3, 9), moved(4, 9)])
+    state.check()
+    assert not any(state.is_held(timer_id) for timer_id in range(1, 5))
 
 
 def test_a_wall_timer_that_was_put_back_waits_again_if_the_clock_is_set_back(
@@ -458,6 +511,28 @@ def test_armed_timers_come_as_tokens_beside_the_others(stage: Stage) -> None:
     assert state.take_due(stage.now(2.1), 9) == ([TimerId(1)], [0, 5])
 
 
+def test_armed_timers_of_both_wheels_come_beside_what_is_due_on_one(
+    stage: Stage,
+) -> None:
+    state = stage.begin()
+    state.apply(1, [delay(1)])
+    for base, token in ((Base.ELAPSED, 5), (Base.WALL, 7)):
+        state.timeline.insert(base, WALL_NS + SECOND_NS, ~token)
+    assert state.take_due(stage.now(2), 9) == ([TimerId(1)], [5, 7])
+
+
+def test_wall_timers_that_their_wheel_has_passed_fire_by_deadline(
+    stage: Stage,
+) -> None:
+    """To the nanosecond, and whichever of them came first."""
+    state = stage.begin()
+    tick_ns = WALL_NS >> TICK_BITS << TICK_BITS
+    for timer_id, before_ns in enumerate((5, 7, 6), 1):
+        wall = timer_scheduled(Base.WALL, tick_ns - before_ns, b"")
+        state.apply(timer_id, [wall])
+    assert stage.due(1) == [2, 3, 1]
+
+
 def test_two_wheels_timers_come_merged_by_deadline(stage: Stage) -> None:
     state = stage.begin()
     for seconds in (5, 1, 3):
@@ -481,6 +556,18 @@ def test_check_sees_a_waiting_timer_in_no_wheel(stage: Stage) -> None:
     state.apply(1, [delay(1)])
     state.check()
     state.table.set_handle(state.slot_of(1), NO_HANDLE)
+    with pytest.raises(AssertionError):
+        state.check()
+
+
+def test_check_sees_that_a_wheel_has_fewer_timers_than_its_rows_say(
+    stage: Stage,
+) -> None:
+    state = stage.begin()
+    state.apply(1, [delay(1), delay(1)])
+    state.check()
+    handle = state.table.handle(state.slot_of(1))
+    assert state.timeline.cancel(Base.ELAPSED, handle, deadline_ns=0, key=1)
     with pytest.raises(AssertionError):
         state.check()
 
