@@ -53,6 +53,13 @@ def test_the_next_business_day_is_after_all_that_is_excluded() -> None:
 def test_there_is_no_business_day_beyond_the_time_of_schedules() -> None:
     assert NamedCalendar().next_business_day(date(2262, 12, 31)) is None
     assert NamedCalendar().previous_business_day(date(1970, 1, 1)) is None
+    assert NamedCalendar().next_business_day(date.max) is None
+    assert NamedCalendar().previous_business_day(date.min) is None
+    sundays = NamedCalendar(weekdays=("SUN",))
+    assert sundays.next_business_day(date(2262, 12, 30)) == date(2262, 12, 31)
+    assert sundays.next_business_day(date(1969, 12, 31)) == date(1970, 1, 1)
+    assert sundays.previous_business_day(date(2263, 1, 1)) == date(2262, 12, 31)
+    assert sundays.previous_business_day(date(1970, 1, 2)) == date(1970, 1, 1)
 
 
 @pytest.mark.parametrize(

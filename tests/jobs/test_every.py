@@ -271,6 +271,24 @@ def test_the_calendar_equals_going_through_it(
             assert schedule.count(start, asked) == len(earlier)
 
 
+@pytest.mark.parametrize("unit", ["days", "weeks", "months"])
+def test_a_question_that_names_a_time_to_the_second_tells_both_sides_of_it(
+    unit: str,
+) -> None:
+    schedule = CalendarEvery(1, unit, at="09:00", anchor=date(2026, 1, 1))  # type: ignore[arg-type]
+    second = schedule.next_ns(ns("2026-01-01T09:00Z"))
+    assert second is not None
+    first_s, second_s = ns("2026-01-01T09:00Z") // NS, second.utc_ns // NS
+    for start_s in (first_s - 1, first_s, first_s + 1, first_s + 2):
+        for end_s in (second_s - 1, second_s, second_s + 1, second_s + 2):
+            expected = (start_s <= first_s) + (second_s < end_s)
+            assert schedule.count_ns(start_s * NS, end_s * NS) == expected
+    assert schedule.next_ns(first_s * NS - 1) == Firing(first_s * NS)
+    assert schedule.prev_ns(first_s * NS + 1) == Firing(first_s * NS)
+    assert schedule.prev_ns(second.utc_ns + 1) == second
+    assert schedule.prev_ns(second.utc_ns) == Firing(first_s * NS)
+
+
 @pytest.mark.parametrize(
     ("unit", "interval"), [("days", 100_000), ("weeks", 100_000), ("months", 100_000)]
 )
@@ -349,6 +367,10 @@ def test_the_calendar_in_words() -> None:
         1, "months", at="00:00", anchor=date(2026, 1, 31), short_month="clamp"
     )
     assert "on the last day of months without a day 31" in clamped.explain()
+    common = CalendarEvery(1, "months", at="08:00", anchor=date(2026, 1, 28))
+    assert "months without" not in common.explain()  # every month has that day
+    rarer = CalendarEvery(1, "months", at="08:00", anchor=date(2026, 1, 29))
+    assert "months without a day 29" in rarer.explain()
     berlin = CalendarEvery(
         1, "days", at="00:00", anchor=date(2026, 1, 4), tz="Europe/Berlin"
     )

@@ -9,7 +9,7 @@ import pytest
 
 from timingwheel.errors import ArgumentError
 from timingwheel.jobs.intervals import PERIOD_MIN_NS, every
-from timingwheel.jobs.schedule import NS
+from timingwheel.jobs.schedule import HORIZON_NS, NS
 from timingwheel.jobs.triggers import EveryCalendar, EveryPeriod
 
 HOUR_NS = 3_600 * NS
@@ -103,6 +103,11 @@ def test_with_a_time_of_day_an_interval_is_one_of_the_calendar() -> None:
             *("anchor", "pass the date"),
         ),
         ({"days": 1, "at": "09:00", "gap": "later"}, "gap", "pass one of"),
+        ({"days": 1, "at": "09:00", "overlap": "none"}, "overlap", "pass one of"),
+        (
+            {"months": 1, "at": "09:00", "short_month": "roll"},
+            *("short_month", "pass one of"),
+        ),
     ],
 )
 def test_what_is_no_interval_is_refused_by_name(
@@ -112,3 +117,32 @@ def test_what_is_no_interval_is_refused_by_name(
         every(**arguments)  # type: ignore[arg-type]
     assert caught.value.argument == argument
     assert fix in caught.value.fix
+    if argument in arguments:
+        passed = arguments[argument]
+        forms = [passed, passed.isoformat()] if isinstance(passed, date) else [passed]
+        assert caught.value.found in forms
+
+
+@pytest.mark.parametrize(
+    ("arguments", "found"),
+    [
+        ({}, None),
+        ({"minutes": 0, "seconds": 1e-6}, "minutes=0, seconds=1e-06"),
+        ({"weeks": 1, "days": 1, "at": "09:00"}, "weeks, days"),
+        ({"hours": 24, "at": "09:00"}, "hours"),
+    ],
+)
+def test_of_an_interval_refused_as_a_whole_all_that_was_given_is_shown(
+    arguments: dict[str, object], found: object
+) -> None:
+    with pytest.raises(ArgumentError) as caught:
+        every(**arguments)  # type: ignore[arg-type]
+    assert caught.value.argument == "every"
+    assert caught.value.found == found
+
+
+def test_the_longest_period_serves_in_whole_seconds() -> None:
+    longest_s = HORIZON_NS // NS
+    assert every(seconds=longest_s) == EveryPeriod(longest_s * NS)
+    with pytest.raises(ArgumentError, match="2262"):
+        every(seconds=longest_s + 1)

@@ -92,10 +92,12 @@ class NamedCalendar(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tru
         return f"Excludes {', and '.join(parts)}{zone}."
 
     def _step(self, day: date, step: timedelta) -> date | None:
-        day += step
-        while self.is_excluded(day):
+        # From a year outside no step leads inside, but for one from its rim.
+        while _FIRST_YEAR - 1 <= day.year <= _LAST_YEAR + 1:
             day += step
-        return day if _FIRST_YEAR <= day.year <= _LAST_YEAR else None
+            if not self.is_excluded(day):
+                return day if _FIRST_YEAR <= day.year <= _LAST_YEAR else None
+        return None
 
 
 def _sorted_dates(dates: Iterable[date]) -> tuple[date, ...]:

@@ -118,7 +118,7 @@ def _elapsed(given: dict[str, float], anchor: object) -> EveryPeriod:
         raise ArgumentError(
             "months", given["months"], 'months differ in length; add at="HH:MM"'
         )
-    seconds = 0.0 if any(isinstance(v, float) for v in given.values()) else 0
+    seconds: float = 0
     for name, value in given.items():
         # NaN is not at least 0 either.
         if type(value) not in (int, float) or not value >= 0:
@@ -165,7 +165,7 @@ def _by_calendar(
         interval,
         unit,
         at=at,
-        anchor=anchor if isinstance(anchor, date) else _ANY_DAY,
+        anchor=_ANY_DAY,  # whichever it is, it is one
         tz="UTC" if tz is None else tz,
         short_month=short_month,
         gap=gap,
