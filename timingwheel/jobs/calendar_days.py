@@ -15,7 +15,7 @@ from typing import Final, NamedTuple
 
 from timingwheel.jobs.calendars import WEEKDAYS, NamedCalendar
 from timingwheel.jobs.schedule import NS, DstMark, Firing
-from timingwheel.jobs.zones import DAY_S, Stretch, zone_named
+from timingwheel.jobs.zones import DAY_S, zone_named
 
 _EPOCH_DAY: Final = date(1970, 1, 1).toordinal()
 _EPOCH_WEEKDAY: Final = date(1970, 1, 1).weekday()
@@ -107,14 +107,12 @@ class CalendarDays:
             stretch = self._zone.stretch_at(stretch.end_s)
         utc_s = wall_s - stretch.offset_s
         if utc_s < stretch.start_s:
-            return self._after_gap(stretch, utc_s, day=day)
+            # Here the clock does not show the time: the stretch began with a gap.
+            ends_the_day = stretch.start_s >= self._start_s(day + 1)
+            at_ns = utc_s * NS + rest_ns if ends_the_day else stretch.start_s * NS
+            return Firing(at_ns, DstMark.SHIFTED)
         mark = DstMark.FIRST if wall_s >= stretch.again_wall_s else DstMark.NONE
         return Firing(utc_s * NS + rest_ns, mark)
-
-    def _after_gap(self, stretch: Stretch, utc_s: int, *, day: int) -> Firing:
-        end_s = stretch.start_s
-        ends_the_day = end_s >= self._start_s(day + 1)
-        return Firing((utc_s if ends_the_day else end_s) * NS, DstMark.SHIFTED)
 
     def _start_s(self, day: int) -> int:
         midnight_s = day * DAY_S
