@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
+import faulthandler
+import os
 import sys
 from collections.abc import Callable
 from typing import Any
@@ -30,3 +33,19 @@ def error_without(call: Callable[[], object], index: int) -> BaseException | Non
     finally:
         _testcapi.remove_mem_hooks()
     return None
+
+
+def by_a_child(work: Callable[[Callable[[str], object]], None]) -> tuple[str, int]:
+    """Do some work in a fork; return what it told, and how the fork ended."""
+    reader, writer = os.pipe()
+    child = os.fork()
+    if not child:
+        with contextlib.suppress(BaseException):
+            faulthandler.disable()
+            with open(writer, "w", encoding="utf-8", buffering=1) as told:
+                work(told.write)
+        os._exit(0)
+    os.close(writer)
+    with open(reader, encoding="utf-8") as told:
+        text = told.read()
+    return text, os.waitpid(child, 0)[1]

@@ -8,9 +8,7 @@ next open finds the change whole or not at all.
 
 from __future__ import annotations
 
-import contextlib
 import errno
-import faulthandler
 import os
 import random
 import signal
@@ -23,7 +21,7 @@ from typing import Any
 import pytest
 
 from tests.crash.store_driver import StoreDriver
-from tests.scarce_memory import BEARS_IT, error_without
+from tests.scarce_memory import BEARS_IT, by_a_child, error_without
 from tests.stores.stage import (
     ONCE,
     SECOND,
@@ -201,22 +199,6 @@ def is_of_memory(error: BaseException) -> bool:
         or "no memory" in str(error)
         or (error.__cause__ is not None and is_of_memory(error.__cause__))
     )
-
-
-def by_a_child(work: Callable[[Callable[[str], object]], None]) -> tuple[str, int]:
-    """Do some work in a fork; return what it told, and how the fork ended."""
-    reader, writer = os.pipe()
-    child = os.fork()
-    if not child:
-        with contextlib.suppress(BaseException):
-            faulthandler.disable()
-            with open(writer, "w", encoding="utf-8", buffering=1) as told:
-                work(told.write)
-        os._exit(0)
-    os.close(writer)
-    with open(reader, encoding="utf-8") as told:
-        text = told.read()
-    return text, os.waitpid(child, 0)[1]
 
 
 class Sweep:

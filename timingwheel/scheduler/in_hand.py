@@ -187,17 +187,20 @@ class InHand:
         return True
 
     def ended(self, finish: Finish) -> None:
-        """Take in how an attempt ended. Never waits for the disk."""
-        if self._let_go(finish.token) is None:
-            return
-        snoozes = finish.snooze_ns is not None
-        # By the wall clock, which its record shows too; one that was set counts as 0.
-        self._metrics.note_end(
-            "snoozed" if snoozes else finish.outcome.value,
-            self._clock.wall_ns() - finish.started_ns,
-        )
-        self._ends.append(finish)
-        self._wake()
+        """Take in how an attempt ended. Never waits for the disk.
+
+        Raises:
+            MemoryError: tell it again.
+        """
+        if finish.token in self._held:
+            snoozes = finish.snooze_ns is not None
+            # By the wall clock, which its record shows too; one that was set counts as 0.
+            self._metrics.note_end(
+                "snoozed" if snoozes else finish.outcome.value,
+                self._clock.wall_ns() - finish.started_ns,
+            )
+            self._let_go(finish.token, finish)
+        self._wake()  # also when it is told again, as there was no memory for this
 
     def heartbeat(self, work: Work) -> None:
         """Note a sign of life of a handler.
@@ -226,11 +229,17 @@ class InHand:
 
     # -- inside -------------------------------------------------------------------------
 
-    def _let_go(self, token: int) -> _Held | None:
+    def _let_go(self, token: int, finish: Finish | None = None) -> _Held | None:
+        """Strike off an attempt, if it is here, and keep how it ended."""
         with self._lock:
-            held = self._held.pop(token, None)
+            held = self._held.get(token)
             if held is not None:
-                self._counts[held.executor] -= 1
+                count = self._counts[held.executor] - 1
+                if finish is not None:
+                    self._ends.append(finish)
+                # All that may find no memory is done: it leaves whole or not at all.
+                self._counts[held.executor] = count
+                del self._held[token]
         return held
 
     def _lag_ns(self, work: Work, now_ns: int) -> int:

@@ -126,7 +126,7 @@ class PayloadCodec:
             if payload.version < self.version and self.upgrade:
                 return self._arguments(self._upgraded(payload))
             return self._arguments(self._fields(payload.body))
-        except PayloadError:
+        except (PayloadError, MemoryError):  # which says nothing of the payload
             raise
         except Exception as error:  # an upgrade, or an unpickling, can raise anything
             raise PayloadError(self._misfit(payload.version, error)) from error
@@ -145,6 +145,8 @@ class PayloadCodec:
                 if self.pickled
                 else self._encode(value)
             )
+        except MemoryError:
+            raise
         except Exception as error:  # whatever an object's own __reduce__ raises
             raise PayloadError(
                 f"{self._task} returned a {type(value).__qualname__} that cannot be "

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import weakref
+
 import msgspec
 
 from tests.scheduler.executors import handlers
@@ -13,6 +15,7 @@ from timingwheel.scheduler.executors.attempt import (
     error_text,
     run_attempt,
 )
+from timingwheel.scheduler.tasks import Task
 from timingwheel.testing import ManualClock
 
 
@@ -65,3 +68,69 @@ def test_an_attempt_that_is_given_up_can_add_nothing_more() -> None:
     finish = attempt.abandoned(Outcome.TIMEOUT, "given up")
     assert (finish.outcome, finish.error) == (Outcome.TIMEOUT, "given up")
     assert finish.follow_ups == ()
+
+
+class Vast:
+    """Takes more memory than there is to be written, or to be read."""
+
+    def __init__(self, *, is_read: bool) -> None:
+        self.is_read = is_read
+
+    def __reduce__(self) -> tuple[object, ...]:
+        if not self.is_read:
+            raise MemoryError
+        return (no_memory, ())
+
+
+def no_memory() -> None:
+    raise MemoryError
+
+
+def make_vast() -> object:
+    return Vast(is_read=False)
+
+
+class Held:
+    """Is let go of, or not."""
+
+
+HELD: list[weakref.ref[Held]] = []
+
+
+def fail_holding() -> None:
+    held = Held()
+    HELD.append(weakref.ref(held))
+    raise ValueError("broken")
+
+
+def take_anything(thing: object) -> None:
+    """Is never called with what cannot be read."""
+
+
+def test_without_memory_for_its_result_an_attempt_is_an_error_that_may_be_retried() -> (
+    None
+):
+    task = Task(make_vast, pickle=True)
+    finish = run_attempt(work_of(task.call(), task=task), RecordingHost())
+    assert (finish.outcome, finish.gives_up) == (Outcome.ERROR, False)
+    assert finish.error == "how it ended cannot be told: MemoryError"
+
+
+def test_without_memory_for_its_payload_an_attempt_is_an_error_and_no_quarantine() -> (
+    None
+):
+    task = Task(take_anything, pickle=True)
+    call = task.call(Vast(is_read=True))
+    finish = run_attempt(work_of(call, task=task), RecordingHost())
+    assert (finish.outcome, finish.undecodable) == (Outcome.ERROR, False)
+    assert finish.error == "no memory for its payload"
+
+
+def test_what_cannot_be_told_as_it_was_gives_back_what_the_handler_held() -> None:
+    task = Task(fail_holding)
+    attempt = attempt_for(work_of(task.call(), task=task), RecordingHost())
+    texts = iter([no_memory, lambda: HELD.pop()() is None and "let go"])
+    attempt._log_text = lambda: str(next(texts)())
+    finish = attempt.run()
+    assert finish.log == "let go"
+    assert finish.error == "how it ended cannot be told: MemoryError"

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import threading
 
+import pytest
+
 from tests.scheduler.executors import handlers
 from tests.scheduler.executors.conftest import MakeStage
 from tests.scheduler.executors.stage import Door, RecordingHost, work_of
@@ -36,6 +38,42 @@ def test_one_work_starts_one_thread_and_the_next_reuses_it(
         clock.settle()
     assert len(stage.host.finishes) == 3
     assert len(threads()) == before + 1
+
+
+def test_a_thread_that_cannot_be_started_costs_no_slot(
+    make_stage: MakeStage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stage = make_stage("thread", slots=1)
+    refused = work_of(handlers.add.call(1))
+
+    def start(thread: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    with monkeypatch.context() as system:
+        system.setattr(threading.Thread, "start", start)
+        with pytest.raises(RuntimeError, match="start new thread"):
+            stage.submit(refused)
+    works = [work_of(handlers.add.call(number)) for number in range(2)]
+    stage.submit(*works)
+    finishes = stage.host.wait_for_ends(2)
+    assert {one.token for one in finishes} == {one.claim.token for one in works}
+
+
+def test_work_for_which_no_thread_can_be_started_waits_for_one_that_there_is(
+    make_stage: MakeStage, door: Door, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stage = make_stage("thread", slots=2)
+    stage.submit(work_of(handlers.wait.call(door.address)))
+    door.wait_for_knock()
+
+    def start(thread: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    with monkeypatch.context() as system:
+        system.setattr(threading.Thread, "start", start)
+        stage.submit(work_of(handlers.add.call(1)))
+    door.open()
+    stage.host.wait_for_ends(2)
 
 
 def test_idle_threads_end(make_stage: MakeStage) -> None:

@@ -7,6 +7,9 @@
        │                          raised anything else  ─▶ ERROR, with its traceback
        └─ does not fit ─▶ ERROR, undecodable: the job is quarantined
 
+A step of ours that fails on the way, as there is no memory for the result or a traceback,
+is an error of that attempt: one that has begun ends.
+
 SystemExit and KeyboardInterrupt are errors of the handler like any other: a job that
 calls sys.exit() ends its attempt and not its neighbours. A handler that was asked to end
 and returns nevertheless has done its work, and that is OK.
@@ -39,6 +42,7 @@ from timingwheel.scheduler.context import (
     Snooze,
 )
 from timingwheel.scheduler.executors.executor import Host, Work
+from timingwheel.scheduler.executors.scarcity import await_memory
 from timingwheel.scheduler.observing import Observation
 from timingwheel.scheduler.tasks import Task
 
@@ -92,20 +96,19 @@ class Attempt:
     async def run_async(self) -> Finish:
         """Call the handler, a coroutine function, on this loop."""
         observation = self._observation()
-        finish = await self._run_async()
-        return finish if observation is None else self._told(observation, finish)
+        return self._told(observation, await self._run_async())
 
     async def _run_async(self) -> Finish:
         CURRENT.set(self.context)
         try:
             call = self._decoded()
-        except PayloadError as error:
-            return self._undecodable(error)
+        except (PayloadError, MemoryError) as error:
+            return self._surely(self._undecodable, error)
         try:
             value = await call()
         except BaseException as error:  # noqa: BLE001 - nothing may pass by unreported
-            return self._raised(error)
-        return self._returned(value)
+            return self._surely(self._raised, error)
+        return self._surely(self._returned, value)
 
     def abandoned(self, outcome: Outcome, words: str) -> Finish:
         """Return the end of an attempt that its executor has given up on."""
@@ -114,8 +117,7 @@ class Attempt:
 
     def _observed(self, then: Callable[[Any], Any] | None) -> Finish:
         observation = self._observation()
-        finish = self._run(then)
-        return finish if observation is None else self._told(observation, finish)
+        return self._told(observation, self._run(then))
 
     def _observation(self) -> Observation | None:
         observer = self.task.observer
@@ -123,24 +125,27 @@ class Attempt:
             None if observer is None else Observation(observer, self.task, self.claim)
         )
 
-    def _told(self, observation: Observation, finish: Finish) -> Finish:
+    def _told(self, observation: Observation | None, finish: Finish) -> Finish:
         # Let go of at once: its traceback has this attempt in its frames.
         error, self._error = self._error, None
-        return observation.end(finish, error)
+        if observation is not None:
+            with contextlib.suppress(MemoryError):  # in the log of what it raised
+                observation.end(finish, error)
+        return finish
 
     def _run(self, then: Callable[[Any], Any] | None) -> Finish:
         CURRENT.set(self.context)
         try:
             call = self._decoded()
-        except PayloadError as error:
-            return self._undecodable(error)
+        except (PayloadError, MemoryError) as error:
+            return self._surely(self._undecodable, error)
         try:
             value = self._on_own_loop(call) if self.task.is_async else self._call(call)
             if then is not None:
                 value = then(value)
         except BaseException as error:  # noqa: BLE001 - nothing may pass by unreported
-            return self._raised(error)
-        return self._returned(value)
+            return self._surely(self._raised, error)
+        return self._surely(self._returned, value)
 
     def _call(self, call: Callable[[], Any]) -> Any:
         """Call the handler, a plain function."""
@@ -195,10 +200,35 @@ class Attempt:
         gives_up = self.task.retry.gives_up(error)
         return self._finish(Outcome.ERROR, error=words, gives_up=gives_up)
 
-    def _undecodable(self, error: PayloadError) -> Finish:
+    def _undecodable(self, error: PayloadError | MemoryError) -> Finish:
         self.context.close()
+        if isinstance(error, MemoryError):  # it may fit another time
+            return self._finish(Outcome.ERROR, error="no memory for its payload")
         words = clean(str(error), ERROR_CHARS_MAX)
         return self._finish(Outcome.ERROR, error=words, gives_up=True, undecodable=True)
+
+    def _surely(self, end: Callable[[Any], Finish], found: object) -> Finish:
+        """End the attempt, as an error if `end` itself fails: it has begun, so it ends.
+
+        Args:
+            end: says how it ended.
+            found: what it goes by: a value, or what was raised.
+        """
+        try:
+            return end(found)
+        except Exception as fault:  # noqa: BLE001 - nothing may pass by unreported
+            fault_words = (
+                "MemoryError" if isinstance(fault, MemoryError) else repr(fault)
+            )
+            if isinstance(found, BaseException):
+                found.__traceback__ = None  # and all that the handler's frames hold
+        while True:
+            try:
+                self.context.close()
+                words = f"how it ended cannot be told: {fault_words}"
+                return self._finish(self.context.asked or Outcome.ERROR, error=words)
+            except MemoryError:
+                await_memory()
 
     def _finish(self, outcome: Outcome, **facts: Any) -> Finish:
         return Finish(
@@ -239,12 +269,15 @@ def attempt_for(work: Work, host: Host) -> Attempt:
 
 def may_begin(work: Work, host: Host) -> bool:
     """Ask the host whether the handler may start; a host that fails says no."""
-    try:
-        return host.begin(work)
-    except Exception:
-        # Its store has failed, most likely. The executor's threads outlive that.
-        _logger.exception("%s did not begin", work.task.name)
-        return False
+    while True:
+        try:
+            return host.begin(work)
+        except MemoryError:
+            await_memory()
+        except Exception:
+            # Its store has failed, most likely. The executor's threads outlive that.
+            _logger.exception("%s did not begin", work.task.name)
+            return False
 
 
 def run_attempt(work: Work, host: Host) -> Finish:

@@ -24,6 +24,7 @@ from timingwheel.scheduler.executors.attempt import (
     may_begin,
 )
 from timingwheel.scheduler.executors.executor import Work
+from timingwheel.scheduler.executors.scarcity import await_memory
 from timingwheel.scheduler.executors.slotted import SlottedExecutor
 
 SLOTS_DEFAULT: Final = 100
@@ -89,10 +90,27 @@ class AsyncioExecutor(SlottedExecutor[_Slot]):
 
     def _fill(self) -> None:
         """Start what waits, as slots allow."""
-        while (slot := self._next()) is not None:
-            task = slot.loop.create_task(self._run(slot))
-            self._tasks.add(task)
-            task.add_done_callback(self._tasks.discard)
+        while True:
+            try:
+                while (slot := self._next()) is not None:
+                    self._start(slot)
+            except MemoryError:
+                await_memory()
+            else:
+                return
+
+    def _start(self, slot: _Slot) -> None:
+        run = self._run(slot)
+        try:
+            task = slot.loop.create_task(run)
+        except MemoryError:
+            run.close()
+            with self._lock:  # whoever starts it later finds it where it was
+                del self._running[slot.work.claim.token]
+                self._waiting.appendleft(slot.work)
+            raise
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
 
     def _next(self) -> _Slot | None:
         loop = asyncio.get_running_loop()
@@ -102,9 +120,10 @@ class AsyncioExecutor(SlottedExecutor[_Slot]):
                 return None
             if loop is not self._loop():
                 return None  # given up; the new one is called as well
-            work = self._waiting.popleft()
+            work = self._waiting[0]
             slot = _Slot(work, attempt_for(work, self._host), loop)
             self._running[work.claim.token] = slot
+            self._waiting.popleft()  # last, as all else may find no memory
             return slot
 
     async def _run(self, slot: _Slot) -> None:
@@ -112,12 +131,17 @@ class AsyncioExecutor(SlottedExecutor[_Slot]):
         finish: Finish | None = None
         duration_ns = 0
         try:
-            # Given up before it began, it has been reported and must not start any more.
-            if may_begin(slot.work, host) and token in self._running:
-                began_ns = host.clock.monotonic_ns()
-                slot.attempt.started_ns = host.clock.wall_ns()
-                finish = await self._finish(slot)
-                duration_ns = host.clock.monotonic_ns() - began_ns
+            while finish is None:
+                try:
+                    # Given up before it began, it has been told and must not start.
+                    if not may_begin(slot.work, host) or token not in self._running:
+                        break
+                    began_ns = host.clock.monotonic_ns()
+                    slot.attempt.started_ns = host.clock.wall_ns()
+                    finish = await self._finish(slot)
+                    duration_ns = host.clock.monotonic_ns() - began_ns
+                except MemoryError:
+                    await_memory()
         finally:
             is_ours = self._leave(token, slot, finish, duration_ns)
             with self._lock:

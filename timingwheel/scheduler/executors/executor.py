@@ -44,10 +44,18 @@ class Host(Protocol):
         """Where time comes from."""
 
     def begin(self, work: Work) -> bool:
-        """Say that the handler starts now; False: it was cancelled, drop it silently."""
+        """Say that the handler starts now; False: it was cancelled, drop it silently.
+
+        Raises:
+            MemoryError: ask again.
+        """
 
     def ended(self, finish: Finish) -> None:
-        """Take in how an attempt ended. Never waits."""
+        """Take in how an attempt ended. Never waits.
+
+        Raises:
+            MemoryError: tell it again.
+        """
 
     def heartbeat(self, work: Work) -> None:
         """Note a sign of life of a handler.

@@ -13,8 +13,7 @@ import threading
 from collections.abc import Sequence
 
 from timingwheel.jobs.model import Outcome
-from timingwheel.jobs.store import Finish
-from timingwheel.scheduler.executors.attempt import Attempt, attempt_for, may_begin
+from timingwheel.scheduler.executors.attempt import Attempt, attempt_for
 from timingwheel.scheduler.executors.executor import Work
 from timingwheel.scheduler.executors.slotted import SlottedExecutor
 
@@ -66,21 +65,8 @@ class InlineExecutor(SlottedExecutor[Attempt]):
             return self._waiting.popleft()
 
     def _run(self, work: Work) -> None:
-        host, token = self._host, work.claim.token
-        duration_ns = 0
-        attempt = attempt_for(work, host)
-        finish: Finish | None = None
+        attempt = attempt_for(work, self._host)
         with self._lock:
             self._thread = threading.get_ident()
-            self._running[token] = attempt
-        try:
-            # Given up before it began, it has been reported and must not start any more.
-            if may_begin(work, host) and token in self._running:
-                began_ns = host.clock.monotonic_ns()
-                attempt.started_ns = host.clock.wall_ns()
-                finish = attempt.run()
-                duration_ns = host.clock.monotonic_ns() - began_ns
-        finally:
-            is_ours = self._leave(token, attempt, finish, duration_ns)
-        if is_ours and finish is not None:
-            self._reports.tell(host, finish)
+            self._running[work.claim.token] = attempt
+        self._see_through(work, attempt, attempt, Attempt.run)

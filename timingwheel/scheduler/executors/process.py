@@ -182,8 +182,12 @@ class ProcessExecutor(SlottedExecutor[_Running]):
         if messages is None:
             board.unwatch(slot)  # its end comes as an order
             return
-        for message in messages:
-            self._take(slot, message)
+        try:
+            for message in messages:
+                self._take(slot, message)
+        except MemoryError:
+            slot.kill()  # what it said is gone: its end says that the attempt is lost
+            raise
 
     def _take(self, slot: ProcessSlot, message: ToExecutor) -> None:
         if slot.is_killed:
@@ -202,8 +206,8 @@ class ProcessExecutor(SlottedExecutor[_Running]):
         elif isinstance(message, Add):
             slot.send(self._drafted(message))
         elif isinstance(message, Ended):
-            self._children[slot] = None
             self._report(running, running.finish_as_told(message.finish))
+            self._children[slot] = None
 
     def _beaten(self, running: _Running, beat: Beat) -> Answer:
         try:
@@ -250,19 +254,26 @@ class ProcessExecutor(SlottedExecutor[_Running]):
                 continue
             # Killed before it began, it has been reported and must not start any more.
             if self._running.get(token) is running:
-                running.started_ns = self._host.clock.wall_ns()
-                running.began_ns = self._host.clock.monotonic_ns()
+                try:
+                    running.started_ns = self._host.clock.wall_ns()
+                    running.began_ns = self._host.clock.monotonic_ns()
+                    slot.send(self._start_message(running.work))
+                except Exception as error:  # noqa: BLE001 - nothing may pass by unreported
+                    slot.kill()  # it may have got a part
+                    words = f"it could not be given to its process: {error!r}"
+                    self._report(running, running.finish(Outcome.ERROR, words))
+                    return
                 self._children[slot] = running
-                slot.send(self._start_message(running.work))
             return
 
     def _next(self, slot: ProcessSlot) -> _Running | None:
         with self._lock:
             if self._stopped or not self._waiting:
                 return None
-            work = self._waiting.popleft()
+            work = self._waiting[0]
             running = _Running(work, slot, self._host)
             self._running[work.claim.token] = running
+            self._waiting.popleft()  # last, as all else may find no memory
             return running
 
     def _start_message(self, work: Work) -> Start:
@@ -294,9 +305,7 @@ class ProcessExecutor(SlottedExecutor[_Running]):
         """Take leave of a child that has ended, expected or not."""
         for message in slot.drain():
             self._take(slot, message)
-        running = self._children.pop(slot, None)
-        board.unwatch(slot)
-        slot.connection.close()
+        running = self._children.get(slot)
         words = exit_words(slot.exit_code or 0)
         if running is not None and running in self._running.values():
             self._host.alert(
@@ -305,14 +314,19 @@ class ProcessExecutor(SlottedExecutor[_Running]):
             )
             error = f"its process died with {words}"
             self._report(running, running.finish(Outcome.LOST, error))
-        elif not (slot.is_ready or slot.is_killed or self._stopped):
+        elif slot in self._children and not (
+            slot.is_ready or slot.is_killed or self._stopped
+        ):
             self._fail_next(f"a new process died with {words} before it was ready")
+        self._children.pop(slot, None)  # last: what finds no memory is done again
+        board.unwatch(slot)
+        slot.connection.close()
 
     def _fail_next(self, words: str) -> None:
         """End one waiting attempt for want of a process, so that we do not try for ever."""
         self._host.alert(words)
         with self._lock:
-            work = self._waiting.popleft() if self._waiting else None
+            work = self._waiting[0] if self._waiting else None
         if work is not None and may_begin(work, self._host):
             run = work.claim.run
             self._host.ended(
@@ -324,6 +338,9 @@ class ProcessExecutor(SlottedExecutor[_Running]):
                     error=f"{words}; standard error of this program may say why",
                 )
             )
+        with self._lock:
+            if self._waiting and self._waiting[0] is work:
+                self._waiting.popleft()
 
     def _end(self) -> None:
         for slot in self._children:

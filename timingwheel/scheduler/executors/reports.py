@@ -11,18 +11,22 @@ import threading
 
 from timingwheel.jobs.store import Finish
 from timingwheel.scheduler.executors.executor import Host
+from timingwheel.scheduler.executors.scarcity import await_memory
 
 
 class Reports:
     """How many ends are on their way.
 
     Args:
-        done: the executor's condition, notified when one has been told.
+        lock: the executor's.
+        done: its condition of that lock, notified when one has been told.
     """
 
-    def __init__(self, done: threading.Condition) -> None:
+    def __init__(self, lock: threading.Lock, done: threading.Condition) -> None:
         self.is_awaited = False
         """Whether somebody waits, or will, until all are told; set with the lock held."""
+        # Not by the condition: its own `with` asks for memory before it lets go.
+        self._lock = lock
         self._done = done
         self._count = 0
 
@@ -36,11 +40,25 @@ class Reports:
         self._count += 1
 
     def tell(self, host: Host, finish: Finish) -> None:
-        """Tell an end that was announced, without the lock."""
+        """Tell an end that was announced, without the lock; without memory, again."""
         try:
-            host.ended(finish)
+            while True:
+                try:
+                    host.ended(finish)
+                except MemoryError:
+                    await_memory()
+                else:
+                    return
         finally:
-            with self._done:
-                self._count -= 1
-                if self._count == 0 and self.is_awaited:
+            self._count_down()
+
+    def _count_down(self) -> None:
+        with self._lock:
+            self._count -= 1
+            while self._count == 0 and self.is_awaited:
+                try:
                     self._done.notify_all()
+                except MemoryError:
+                    await_memory()
+                else:
+                    return

@@ -11,14 +11,16 @@ from __future__ import annotations
 import threading
 from abc import ABC, abstractmethod
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Generic, TypeVar
 
 from timingwheel.jobs.model import Outcome
 from timingwheel.jobs.store import Finish
+from timingwheel.scheduler.executors.attempt import Attempt, may_begin
 from timingwheel.scheduler.executors.executor import HEED_S, Host, Work
 from timingwheel.scheduler.executors.pace import Pace
 from timingwheel.scheduler.executors.reports import Reports
+from timingwheel.scheduler.executors.scarcity import await_memory
 
 Running = TypeVar("Running")
 """What a kind of executor notes of an attempt that has a slot."""
@@ -39,7 +41,7 @@ class SlottedExecutor(ABC, Generic[Running]):
         self._done = threading.Condition(self._lock)
         self._waiting: deque[Work] = deque()
         self._running: dict[int, Running] = {}
-        self._reports = Reports(self._done)
+        self._reports = Reports(self._lock, self._done)
         self._pace = Pace()
         self._stopped = False
 
@@ -127,13 +129,58 @@ class SlottedExecutor(ABC, Generic[Running]):
             finish: how it ended, to be told next; None: it never began.
             duration_ns: how long the handler took.
         """
-        with self._lock:
-            is_ours = self._running.get(token) is running
-            if is_ours:
-                del self._running[token]
-                if finish is not None:
-                    self._pace.note(duration_ns)
-                    self._reports.announce()
-            if self._stopped:  # nobody waits before
-                self._done.notify_all()
+        is_ours = False
+        while True:
+            try:
+                with self._lock:
+                    if self._running.get(token) is running:
+                        if finish is not None:
+                            self._pace.note(duration_ns)
+                            self._reports.announce()
+                        del self._running[token]
+                        is_ours = True
+                    if self._stopped:  # nobody waits before
+                        self._done.notify_all()
+            except MemoryError:
+                await_memory()
+            else:
+                return is_ours
+
+    def _see_through(
+        self,
+        work: Work,
+        running: Running,
+        attempt: Attempt,
+        execute: Callable[[Attempt], Finish],
+    ) -> bool:
+        """Run an attempt in this thread, from its begin to the word of its end.
+
+        Args:
+            work: what it does.
+            running: what is noted of it.
+            attempt: the attempt.
+            execute: runs it to its end, and raises nothing once the handler has begun.
+
+        Returns:
+            Whether it was ours to the end; False: it was given up, and told as such.
+        """
+        host, token = self._host, work.claim.token
+        finish: Finish | None = None
+        duration_ns = 0
+        try:
+            while finish is None:
+                try:
+                    # Given up before it began, it has been told and must not start.
+                    if not may_begin(work, host) or token not in self._running:
+                        break
+                    began_ns = host.clock.monotonic_ns()
+                    attempt.started_ns = host.clock.wall_ns()
+                    finish = execute(attempt)
+                    duration_ns = host.clock.monotonic_ns() - began_ns
+                except MemoryError:
+                    await_memory()
+        finally:
+            is_ours = self._leave(token, running, finish, duration_ns)
+        if is_ours and finish is not None:
+            self._reports.tell(host, finish)
         return is_ours

@@ -15,6 +15,7 @@ from collections.abc import Callable
 from typing import Final
 
 from timingwheel.scheduler.executors.process_slot import ProcessSlot
+from timingwheel.scheduler.executors.scarcity import await_memory
 
 _logger: Final = logging.getLogger("timingwheel")
 
@@ -72,9 +73,15 @@ class Switchboard:
             self.obey_one(self._orders.popleft())
 
     def obey_one(self, order: Callable[[], None]) -> None:
-        """Carry out something; a fault in it does not end the thread."""
+        """Carry out something; a fault in it does not end the thread.
+
+        What finds no memory is ordered again.
+        """
         try:
             order()
+        except MemoryError:
+            await_memory()
+            self.order(order)
         except Exception:
             # The host's, or a filter of the program's logging; all children depend on us.
             _logger.exception("the thread of the processes goes on after a fault")

@@ -8,6 +8,7 @@ returns in the end is dropped.
 
 from __future__ import annotations
 
+import contextlib
 import threading
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -15,8 +16,9 @@ from typing import NamedTuple
 from timingwheel.clock import WAIT_MAX_NS
 from timingwheel.jobs.model import Outcome
 from timingwheel.jobs.store import Finish
-from timingwheel.scheduler.executors.attempt import Attempt, attempt_for, may_begin
+from timingwheel.scheduler.executors.attempt import Attempt, attempt_for
 from timingwheel.scheduler.executors.executor import Work
+from timingwheel.scheduler.executors.scarcity import await_memory
 from timingwheel.scheduler.executors.slotted import SlottedExecutor
 
 
@@ -46,13 +48,26 @@ class ThreadExecutor(SlottedExecutor[_Slot]):
         self._stuck = 0
 
     def submit(self, works: Sequence[Work]) -> None:
-        """Queue works, and start threads for them as slots allow."""
+        """Queue works, and start threads for them as slots allow.
+
+        Raises:
+            RuntimeError: no thread can be started, and there is none. Nothing is queued.
+            MemoryError: likewise.
+        """
+        new: list[threading.Semaphore] = []
         with self._lock:
             self._waiting.extend(works)
             wanted = len(self._waiting)
             self._changed.notify(wanted)
             missing = min(wanted - self._idle, self.slots - len(self._threads))
-            new = [self._start_thread() for _ in range(missing)]
+            try:
+                while len(new) < missing:
+                    new.append(self._start_thread())
+            except (RuntimeError, MemoryError):
+                if not self._threads:  # else those that there are get to it in time
+                    for _ in works:
+                        self._waiting.pop()
+                    raise
         for check_in in new:
             # Else a clock turned by hand does not know the thread when the caller rests.
             check_in.acquire()
@@ -101,18 +116,28 @@ class ThreadExecutor(SlottedExecutor[_Slot]):
         )
         self._started += 1
         self._threads.add(thread)
-        thread.start()
+        try:
+            thread.start()
+        except BaseException:  # the system has none left: it may have one later
+            self._threads.discard(thread)
+            raise
         return check_in
 
     def _work(self, check_in: threading.Semaphore) -> None:
         try:
-            with self._changed:
-                self._host.clock.wait(self._changed, 0)
-        finally:
-            check_in.release()
-        try:
-            while (slot := self._next()) is not None:
-                self._run(slot)
+            with contextlib.suppress(MemoryError):
+                try:
+                    with self._changed:
+                        self._host.clock.wait(self._changed, 0)
+                finally:
+                    check_in.release()
+            while True:
+                try:
+                    if (slot := self._next()) is None:
+                        return
+                    self._run(slot)
+                except MemoryError:
+                    await_memory()
         finally:
             with self._lock:  # else a fault of the host would cost a slot
                 self._threads.discard(threading.current_thread())
@@ -121,14 +146,15 @@ class ThreadExecutor(SlottedExecutor[_Slot]):
         """Return the next attempt, entered as running; None when the thread is to end."""
         clock = self._host.clock
         thread = threading.current_thread()
-        with self._changed:
+        with self._lock:
             idle_since_ns: int | None = None
             while thread in self._threads and not self._stopped:
                 if self._waiting:
-                    work = self._waiting.popleft()
+                    work = self._waiting[0]
                     attempt = attempt_for(work, self._host)
                     slot = _Slot(work, attempt, thread)
                     self._running[work.claim.token] = slot
+                    self._waiting.popleft()  # last, as all else may find no memory
                     return slot
                 now_ns = clock.monotonic_ns()
                 if idle_since_ns is None:
@@ -136,29 +162,17 @@ class ThreadExecutor(SlottedExecutor[_Slot]):
                 if now_ns - idle_since_ns >= WAIT_MAX_NS:
                     break
                 self._idle += 1
-                clock.wait(self._changed, None)
-                self._idle -= 1
+                try:
+                    clock.wait(self._changed, None)
+                finally:
+                    self._idle -= 1
             self._threads.discard(thread)
             return None
 
     def _run(self, slot: _Slot) -> None:
-        host, token = self._host, slot.work.claim.token
-        finish: Finish | None = None
-        duration_ns = 0
-        try:
-            # Given up before it began, it has been reported and must not start any more.
-            if may_begin(slot.work, host) and token in self._running:
-                began_ns = host.clock.monotonic_ns()
-                slot.attempt.started_ns = host.clock.wall_ns()
-                finish = self._execute(slot.attempt)
-                duration_ns = host.clock.monotonic_ns() - began_ns
-        finally:
-            is_ours = self._leave(token, slot, finish, duration_ns)
-            if not is_ours:
-                with self._lock:
-                    self._stuck -= 1
-        if is_ours and finish is not None:
-            self._reports.tell(host, finish)
+        if not self._see_through(slot.work, slot, slot.attempt, self._execute):
+            with self._lock:
+                self._stuck -= 1
 
     def _give_up(self, slot: _Slot, outcome: Outcome, *, was_outside: bool) -> None:
         finish = slot.attempt.abandoned(
