@@ -23,6 +23,7 @@ WAIT_MAX_NS: Final = 10_000_000_000
 set and stands still in suspend; so both clocks are read again at least this often."""
 
 _READ_SPREAD_NS: Final = 50_000  # two reads this near were not parted by preemption
+_MEMORY_S: Final = 0.01
 _READ_TRIES: Final = 8
 
 
@@ -138,3 +139,14 @@ def _boottime_id() -> int | None:
     except OSError:  # a sandbox or an old kernel may know the name only
         return None
     return clock_id
+
+
+def await_memory() -> None:
+    """Wait a moment for others to give memory back; then do again what found none.
+
+    For what must not fail, and may be repeated: nothing that it does is half done. An
+    attempt that has begun, say, is known to its executor alone. If the word of its end
+    found no memory and was given up, its run would count as running until the program
+    ends, and nobody would hear of it.
+    """
+    time.sleep(_MEMORY_S)

@@ -300,6 +300,47 @@ def test_it_runs_for_ever_in_the_main_thread_alone(server: HttpServer) -> None:
     assert "in the main thread" in str(refused)
 
 
+class Exhausted(SystemClock):
+    """A clock for whose waits one thread finds no memory."""
+
+    def __init__(self, thread: str) -> None:
+        super().__init__()
+        self.thread = thread
+
+    def wait(self, condition: threading.Condition, until_ns: int | None) -> None:
+        if threading.current_thread().name == self.thread:
+            raise MemoryError
+        super().wait(condition, until_ns)
+
+
+@pytest.mark.parametrize("thread", ["beat", "tell", "timeouts"])
+def test_a_worker_that_lacks_a_thread_ends_with_a_word(
+    thread: str, server: HttpServer, caplog: pytest.LogCaptureFixture
+) -> None:
+    worker = Worker(server.url, TASKS, clock=Exhausted(f"timingwheel-{thread}"))
+    with pytest.raises(MemoryError):
+        worker.run_forever()
+    assert isinstance(worker.failure, MemoryError)
+    assert "the worker stopped for good" in caplog.text
+
+
+def test_what_a_worker_that_failed_had_in_hand_starts_elsewhere(
+    app: Client, server: HttpServer
+) -> None:
+    door = program.door("on")
+    clock = Exhausted("")
+    with Worker(server.url, TASKS, ttl="1s", clock=clock) as failing:
+        run = app.run(app.add(program.held.call("on"), delay=0, retry=5))
+        door.await_somebody()
+        clock.thread = "timingwheel-beat"
+        until(lambda: failing.failure)
+        with Worker(server.url, TASKS):
+            until(lambda: len(run.attempts()) == 2)
+            door.open()
+            assert run.result("30s") == "on"
+    assert [one.outcome for one in run.attempts()] == [Outcome.LOST, Outcome.OK]
+
+
 def test_what_a_worker_cannot_mean_is_named(server: HttpServer) -> None:
     with pytest.raises(ArgumentError, match="there are none: import the module"):
         Worker(server.url, TaskRegistry()).start()

@@ -21,7 +21,7 @@ from timingwheel.clock import Clock
 from timingwheel.errors import TimingWheelError
 from timingwheel.jobs.model import Outcome, RunId
 from timingwheel.jobs.store import Request
-from timingwheel.scheduler.crew import Crew
+from timingwheel.scheduler.crew import Crew, Team
 from timingwheel.scheduler.in_hand import InHand
 from timingwheel.scheduler.metrics import Metrics
 from timingwheel.worker.claiming import Claiming
@@ -49,6 +49,7 @@ class Service:
         name: of the worker, for people.
         ttl_ns: its runs count as lost so long after its last beat.
         queues: of which queues it takes runs; None: of all.
+        on_failed: called once, from the thread, if one of its threads fails.
     """
 
     def __init__(
@@ -61,7 +62,9 @@ class Service:
         name: str,
         ttl_ns: int,
         queues: frozenset[str] | None,
+        on_failed: Callable[[BaseException], None],
     ) -> None:
+        self._on_failed = on_failed
         self._transport = transport
         self._crew = crew
         self._clock = clock
@@ -88,18 +91,7 @@ class Service:
             metrics=metrics,
         )
         self._claimings = [
-            Claiming(
-                self._requests,
-                team,
-                crew=crew,
-                in_hand=self._in_hand,
-                membership=self.membership,
-                telling=self._telling,
-                clock=clock,
-                changed=self._changed,
-                queues=queues,
-            )
-            for team in crew.teams(self._in_hand)
+            self._claiming(team, queues) for team in crew.teams(self._in_hand)
         ]
         self._claimers = [
             self._thread(one.work, f"claim-{n}")
@@ -158,6 +150,19 @@ class Service:
 
     # -- inside ---------------------------------------------------------------------------
 
+    def _claiming(self, team: Team, queues: frozenset[str] | None) -> Claiming:
+        return Claiming(
+            self._requests,
+            team,
+            crew=self._crew,
+            in_hand=self._in_hand,
+            membership=self.membership,
+            telling=self._telling,
+            clock=self._clock,
+            changed=self._changed,
+            queues=queues,
+        )
+
     def _leave(self, worker: str) -> None:
         try:
             self._requests.leave(worker)
@@ -177,7 +182,30 @@ class Service:
         self._transport.close()
 
     def _thread(self, work: Callable[[], None], name: str) -> threading.Thread:
-        return threading.Thread(target=work, name=f"timingwheel-{name}", daemon=True)
+        return threading.Thread(
+            target=self._work,
+            args=(work,),
+            name=f"timingwheel-{name}",
+            daemon=True,
+        )
+
+    def _work(self, work: Callable[[], None]) -> None:
+        try:
+            work()
+        except BaseException as error:  # noqa: BLE001 - it may not end in silence
+            self._fail(error)
+
+    def _fail(self, error: BaseException) -> None:
+        """Let all runs go: without one of its threads a worker would only look alive."""
+        _logger.critical(
+            "the worker stopped for good: it claims nothing more, and what it has in "
+            "hand starts again elsewhere. Start the program again",
+            exc_info=error,
+        )
+        for claiming in self._claimings:
+            claiming.end()
+        self.membership.end()
+        self._on_failed(error)
 
     def _wake(self) -> None:
         with self._changed:

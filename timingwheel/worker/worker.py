@@ -15,10 +15,10 @@ same `ctx`, time-outs, requests to end. Docs: docs/workers.md.
 from __future__ import annotations
 
 import logging
-import queue as queues
 import signal
 import threading
 from collections.abc import Iterable
+from queue import SimpleQueue
 from types import TracebackType
 from typing import Final, Self
 
@@ -90,6 +90,9 @@ class Worker:
             known = ", ".join(f'"{one}"' for one in executor_makers(1))
             raise ArgumentError("executor", executor, f"pass one of {known}")
         self._transport().close()  # judges the URL
+        self.failure: BaseException | None = None
+        """What ended a thread of it: it claims nothing more, start the program again."""
+        self._ends: SimpleQueue[int | BaseException] = SimpleQueue()
         self._turn = threading.Lock()
         self._service: Service | None = None
 
@@ -123,7 +126,9 @@ class Worker:
                 name=self._name,
                 ttl_ns=self._ttl_ns,
                 queues=self._queues,
+                on_failed=self._fail,
             )
+            self.failure = None
             try:
                 service.start()
             except BaseException:
@@ -157,17 +162,20 @@ class Worker:
             ArgumentError: as `start`, or it is not called in the main thread, where
                 signals arrive.
             AccessError: as `start`.
+            BaseException: what ended a thread of it, so that a supervisor sees a bad end.
         """
         require_main_thread()
-        ends: queues.SimpleQueue[int | BaseException] = queues.SimpleQueue()
+        ends = self._ends = SimpleQueue()
         try:
             with signals_put(ends):
                 self.start()
-                number = ends.get()
-            assert isinstance(number, int)
-            _logger.info("%s: stopping", signal.Signals(number).name)
+                ended = ends.get()
+            if isinstance(ended, int):
+                _logger.info("%s: stopping", signal.Signals(ended).name)
         finally:
             self.stop(grace)
+        if isinstance(ended, BaseException):
+            raise ended
 
     def snapshot_metrics(self) -> MetricsSnapshot:
         """Return what this worker has counted: attempts, ends, refused ones, and so on."""
@@ -183,6 +191,10 @@ class Worker:
         trace: TracebackType | None,
     ) -> None:
         self.stop()
+
+    def _fail(self, error: BaseException) -> None:
+        self.failure = error
+        self._ends.put(error)
 
     def _transport(self) -> Transport:
         return Transport(

@@ -29,6 +29,7 @@ from concurrent.futures import ThreadPoolExecutor
 from types import TracebackType
 from typing import Any, Final
 
+from timingwheel.clock import await_memory
 from timingwheel.jobs.errors import PayloadError
 from timingwheel.jobs.model import Outcome
 from timingwheel.jobs.store import Claim, Finish
@@ -42,7 +43,6 @@ from timingwheel.scheduler.context import (
     Snooze,
 )
 from timingwheel.scheduler.executors.executor import Host, Work
-from timingwheel.scheduler.executors.scarcity import await_memory
 from timingwheel.scheduler.observing import Observation
 from timingwheel.scheduler.tasks import Task
 

@@ -15,6 +15,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
+from timingwheel.clock import await_memory
 from timingwheel.jobs.model import Outcome
 from timingwheel.jobs.store import Finish
 from timingwheel.scheduler.executors.attempt import (
@@ -24,7 +25,6 @@ from timingwheel.scheduler.executors.attempt import (
     may_begin,
 )
 from timingwheel.scheduler.executors.executor import Work
-from timingwheel.scheduler.executors.scarcity import await_memory
 from timingwheel.scheduler.executors.slotted import SlottedExecutor
 
 SLOTS_DEFAULT: Final = 100

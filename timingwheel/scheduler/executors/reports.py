@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import threading
 
+from timingwheel.clock import await_memory
 from timingwheel.jobs.store import Finish
 from timingwheel.scheduler.executors.executor import Host
-from timingwheel.scheduler.executors.scarcity import await_memory
 
 
 class Reports:

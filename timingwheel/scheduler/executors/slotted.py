@@ -14,13 +14,13 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Generic, TypeVar
 
+from timingwheel.clock import await_memory
 from timingwheel.jobs.model import Outcome
 from timingwheel.jobs.store import Finish
 from timingwheel.scheduler.executors.attempt import Attempt, may_begin
 from timingwheel.scheduler.executors.executor import HEED_S, Host, Work
 from timingwheel.scheduler.executors.pace import Pace
 from timingwheel.scheduler.executors.reports import Reports
-from timingwheel.scheduler.executors.scarcity import await_memory
 
 Running = TypeVar("Running")
 """What a kind of executor notes of an attempt that has a slot."""

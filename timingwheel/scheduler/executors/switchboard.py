@@ -14,8 +14,8 @@ from collections import deque
 from collections.abc import Callable
 from typing import Final
 
+from timingwheel.clock import await_memory
 from timingwheel.scheduler.executors.process_slot import ProcessSlot
-from timingwheel.scheduler.executors.scarcity import await_memory
 
 _logger: Final = logging.getLogger("timingwheel")
 

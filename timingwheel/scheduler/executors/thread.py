@@ -13,12 +13,11 @@ import threading
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from timingwheel.clock import WAIT_MAX_NS
+from timingwheel.clock import WAIT_MAX_NS, await_memory
 from timingwheel.jobs.model import Outcome
 from timingwheel.jobs.store import Finish
 from timingwheel.scheduler.executors.attempt import Attempt, attempt_for
 from timingwheel.scheduler.executors.executor import Work
-from timingwheel.scheduler.executors.scarcity import await_memory
 from timingwheel.scheduler.executors.slotted import SlottedExecutor
 
 
