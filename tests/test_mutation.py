@@ -17,6 +17,7 @@ from tests.mutation import (
     make_tree,
     outcomes,
     report,
+    run,
     settings_for,
     settings_of_all,
 )
@@ -94,6 +95,17 @@ def test_the_table_counts_each_end_and_names_what_lives(tmp_path: Path) -> None:
     assert lines[3].split() == ["wal/tail.py", *counts]
     assert lines[4].split() == ["together", *counts]
     assert lines[5] == "not begun: wal/runs.py"
+
+
+def test_a_command_that_fails_is_told(tmp_path: Path) -> None:
+    for code in (0, 1):
+        command = [sys.executable, "-S", "-c", f"raise SystemExit({code})"]
+        assert run(command, tmp_path, 60) == (code == 0)
+
+
+def test_a_command_ends_with_its_time_which_is_no_failure(tmp_path: Path) -> None:
+    sleeps = "import time; time.sleep(1_000)"  # longer than any test may take
+    assert run([sys.executable, "-S", "-c", sleeps], tmp_path, 0.05)
 
 
 @pytest.mark.long  # two processes that import mutmut, and pytest

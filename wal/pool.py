@@ -266,7 +266,7 @@ class SegmentPool:
                 files.datasync(handle)
                 self._pause()
                 if self._stopped:
-                    raise InterruptedError(errno.EINTR, "the log closes", _FILLING)
+                    raise InterruptedError("the log closes")  # for nobody to read
             files.sync(handle)
         except (OSError, MemoryError):
             with contextlib.suppress(OSError):

@@ -300,3 +300,23 @@ def test_an_interrupted_close_commits_what_was_appended() -> None:
             log.close()
         log.close()
         assert payloads_of(disk.crashed()) == [b"1"], disk.where
+
+
+@pytest.mark.parametrize("moment", range(4))
+def test_a_close_that_was_interrupted_twice_is_an_unclean_end(moment: int) -> None:
+    """Else the next life would use the number of a record that was never durable."""
+    disk = InterruptedDisk()
+    log = open_log(disk)
+    lsn = log.append(b"1")
+
+    def once_more() -> None:
+        disk.at_interrupt = lambda: None
+        disk.moments_left = 0
+
+    disk.at_interrupt = once_more
+    disk.moments_left = moment
+    with pytest.raises(KeyboardInterrupt):
+        log.close()
+    with open_log(disk.crashed()) as again:
+        assert not again.start().clean
+        assert again.append(b"2") > lsn

@@ -11,7 +11,13 @@ import pytest
 from tests.wal.stores import PATIENCE_SECONDS, HookedDisk, Worker
 from wal.errors import DiskFullError
 from wal.filesystem import FileSystem, Handle
-from wal.pool import OPEN_AHEAD, SegmentPool, ready_names, zero_fill
+from wal.pool import (
+    FILL_PAUSE_SECONDS,
+    OPEN_AHEAD,
+    SegmentPool,
+    ready_names,
+    zero_fill,
+)
 from wal.testing import MemoryFileSystem
 
 SIZE = 8192
@@ -442,6 +448,57 @@ def test_a_try_that_began_before_the_call_says_nothing_of_the_disk_now() -> None
         waits.set()
         pool.stop()
     pool.check()
+
+
+class Paced(threading.Condition):
+    """Counts the pauses, which end at once; tells of all other waits.
+
+    Attributes:
+        pauses: how many there were.
+        waits: somebody waits for a segment.
+        rests: the thread has nothing to do.
+    """
+
+    def __init__(self, lock: threading.Lock) -> None:
+        super().__init__(lock)
+        self.pauses = 0
+        self.waits = threading.Event()
+        self.rests = threading.Event()
+
+    def wait(self, timeout: float | None = None) -> bool:
+        if timeout == FILL_PAUSE_SECONDS:
+            self.pauses += 1
+            return False
+        (self.rests if timeout is None else self.waits).set()
+        return super().wait(timeout)
+
+
+def test_the_thread_pauses_between_two_steps_unless_somebody_waits(
+    disk: MemoryFileSystem,
+) -> None:
+    pool = SegmentPool(disk, size_bytes=SIZE, reserve=0, background=True)
+    paced = pool._changed = Paced(pool._lock)
+    waiting = Worker(lambda: pool.wait(urgent=False))
+    assert paced.waits.wait(PATIENCE_SECONDS)
+    pool.start([])
+    waiting.outcome()
+    assert paced.rests.wait(PATIENCE_SECONDS)
+    assert paced.pauses == 0
+    paced.rests.clear()
+    assert pool.claim(urgent=False)  # in its place one is made that nobody waits for
+    assert paced.rests.wait(PATIENCE_SECONDS)
+    assert paced.pauses == 1
+    pool.stop()
+
+
+def test_who_makes_a_segment_without_a_thread_never_pauses(
+    disk: MemoryFileSystem,
+) -> None:
+    pool = pool_on(disk)
+    paced = pool._changed = Paced(pool._lock)
+    pool.wait(urgent=False)
+    assert len(ready_names(disk)) == 2
+    assert paced.pauses == 0
 
 
 def test_many_who_wait_all_get_room(running: SegmentPool) -> None:
