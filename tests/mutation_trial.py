@@ -121,7 +121,8 @@ class Trial:
         path: of the module.
         verdicts: where it is written down how they ended.
         switch_on: has a mutant serve in this process from now on.
-        note_calls: has each function put its name there when it is called.
+        note_calls: has each function say from now on that it was called; what it returns
+            gives the names since it was asked last.
         notes: the file for what is learnt of the tests, in mutmut's form.
         limits: for a test that meets a break.
         say: shows the progress.
@@ -133,7 +134,7 @@ class Trial:
         verdicts: Verdicts,
         *,
         switch_on: Callable[[str], None],
-        note_calls: Callable[[set[str]], None],
+        note_calls: Callable[[], Callable[[], set[str]]],
         notes: Path,
         limits: Limits,
         say: Callable[[str], None],
@@ -198,13 +199,12 @@ class Trial:
 
     def _learn(self, cases: list[Case]) -> bool:
         """Run tests without a break; learn how long each takes, and what it calls."""
-        called: set[str] = set()
         steps: list[Step] = [
-            (UNHARMED_SECONDS, partial(self._learn_of, case, following, called))
+            (UNHARMED_SECONDS, partial(self._learn_of, case, following))
             for case, following in _with_following(cases)
         ]
         steps.append((UNHARMED_SECONDS, self._write_notes))
-        code = run_forked(steps, begin=partial(self._note_calls, called))
+        code = run_forked(steps, begin=self._begin_to_learn)
         if code != LIVES:
             ended = "" if code == KILLED else f": ended with {code}"
             self._say(f"{self._path}: the tests fail by themselves{ended}")
@@ -215,12 +215,15 @@ class Trial:
             self._tests_of[function] = set(names)
         return True
 
-    def _learn_of(self, case: Case, following: Case | None, called: set[str]) -> bool:
-        called.clear()
+    def _begin_to_learn(self) -> None:
+        self._called = self._note_calls()
+
+    def _learn_of(self, case: Case, following: Case | None) -> bool:
+        self._called()  # by what was before
         begun_s = time.monotonic()
         passed = case.run(following)
         self._took_s[case.name] = time.monotonic() - begun_s
-        for function in called:
+        for function in self._called():
             self._tests_of[function].add(case.name)
         return passed
 

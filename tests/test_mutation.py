@@ -117,8 +117,10 @@ def test_mutmut_makes_what_is_tried(tmp_path: Path) -> None:
         "def unread():\n    return 1\n",
         "checks/test_sums.py": "from pack.sums import both\n\n\n"
         "def test_nothing_is_added():\n    assert both(2, 0) == 2\n",
-        "checks/test_others.py": "from pack.sums import both\n\n\n"
-        "def test_something_is_added():\n    assert both(2, 2) > 2\n",
+        "checks/test_others.py": "import os\n\nfrom pack.sums import both\n\n\n"
+        "def test_something_is_added():\n"
+        "    child = os.fork()\n    if child == 0:\n        os._exit(both(2, 2))\n"
+        "    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 4\n",
         "pyproject.toml": "[tool.mutmut]\n"
         'source_paths = ["pack"]\nonly_mutate = ["pack/sums.py"]\n'
         'also_copy = ["checks"]\n'

@@ -84,8 +84,12 @@ class Stage:
     def _switch_on(self, mutant: str) -> None:
         self._mutant = mutant
 
-    def _note_calls(self, called: set[str]) -> None:
-        self._called = called
+    def _note_calls(self) -> Callable[[], set[str]]:
+        def taken() -> set[str]:
+            called, self._called = self._called, set()
+            return called
+
+        return taken
 
 
 def test_what_a_test_of_the_modules_name_kills_meets_no_other(tmp_path: Path) -> None:
