@@ -4,9 +4,9 @@ A fork finds the modules imported and the tests collected, which takes longer th
 tests do, and nothing that another test left: `days_of`, which remembers its answers, would
 have them from before the break. It stops at the first test that fails.
 
-The tests of the module's own name come first. Only what they let live meets the other
-tests of its folder. Of both it meets those that come through its function: each is run
-once without a break, which tells what it calls and how long it takes.
+The tests of the module's own name come first, all of them. Only what they let live meets
+the other tests of its folder, and of them those that come through its function. Each test
+is run once without a break, which tells what it calls and how long it takes.
 
 Nothing here knows pytest or mutmut; `tests/mutants.py` does.
 """
@@ -189,8 +189,14 @@ class Trial:
 
     def _try(self, mutant: str, cases: list[Case]) -> int:
         names = self._tests_of[function_of(mutant)]
-        chosen = [case for case in cases if case.name in names]
-        chosen.sort(key=lambda case: self._took_s[case.name])  # quick ones first
+        # Others of its own, too, in the end: where answers are remembered, a test comes
+        # through a function only if it is the first to ask.
+        chosen = [
+            case
+            for case in cases
+            if case.name in names or is_own(case.name, self._path)
+        ]
+        chosen.sort(key=lambda case: (case.name not in names, self._took_s[case.name]))
         steps = [
             (self._limits.of(self._took_s[case.name]), partial(case.run, following))
             for case, following in _with_following(chosen)

@@ -110,7 +110,25 @@ def test_a_mutant_lives_if_all_tests_that_come_through_its_function_pass(
     stage = Stage(tmp_path, {})
     assert stage.run()
     assert stage.codes == {FIRST: LIVES, SECOND: LIVES, UNREACHED: NO_TEST}
-    assert stage.asked(UNREACHED) == []
+
+
+def test_of_the_other_tests_none_is_asked_that_comes_not_through_the_function(
+    tmp_path: Path,
+) -> None:
+    stage = Stage(tmp_path, {})
+    assert stage.run([FIRST, UNREACHED])
+    assert stage.asked(FIRST) == [OWN, OTHER]
+    assert stage.asked(UNREACHED) == [OWN]
+    assert stage.codes[UNREACHED] == NO_TEST
+
+
+def test_a_test_of_its_own_may_come_through_a_function_only_with_the_break(
+    tmp_path: Path,
+) -> None:
+    """As the one before it did, and the answer is remembered."""
+    stage = Stage(tmp_path, {OWN: {UNREACHED}})
+    assert stage.run([UNREACHED])
+    assert stage.codes[UNREACHED] == KILLED
 
 
 def test_each_test_runs_once_without_a_break_and_not_if_none_is_left_for_it(
