@@ -110,7 +110,8 @@ def chosen(codes: dict[str, int | None], patterns: list[str]) -> list[str]:
 
 def is_own(test: str, path: str) -> bool:
     """Return whether a test is in a file of the module's name: test_log_threads of log."""
-    file, own = PurePath(test.partition("::")[0]).stem, f"test_{PurePath(path).stem}"
+    file = PurePath(test.partition("::")[0]).stem
+    own = f"test_{PurePath(path).stem.strip('_')}"  # test_main of __main__
     return file == own or file.startswith(f"{own}_")
 
 

@@ -171,16 +171,19 @@ def test_those_asked_for_are_tried_again_but_what_the_checker_refuses() -> None:
 
 
 @pytest.mark.parametrize(
-    ("test", "is_it"),
+    ("path", "test", "is_it"),
     [
-        ("tests/wal/test_log.py::test_log", True),
-        ("tests/wal/test_log_threads.py::test_x[y::z]", True),
-        ("tests/wal/test_logs.py::test_x", False),
-        ("tests/wal/test_pool.py::test_log", False),
+        ("wal/log.py", "tests/wal/test_log.py::test_log", True),
+        ("wal/log.py", "tests/wal/test_log_threads.py::test_x[y::z]", True),
+        ("wal/log.py", "tests/wal/test_logs.py::test_x", False),
+        ("wal/log.py", "tests/wal/test_pool.py::test_log", False),
+        ("wal/__main__.py", "tests/wal/test_main.py::test_x", True),
     ],
 )
-def test_the_tests_of_a_modules_name_are_in_files_of_it(test: str, is_it: bool) -> None:
-    assert is_own(test, "wal/log.py") == is_it
+def test_the_tests_of_a_modules_name_are_in_files_of_it(
+    path: str, test: str, is_it: bool
+) -> None:
+    assert is_own(test, path) == is_it
 
 
 def _wait_for_ever() -> bool:
