@@ -111,10 +111,9 @@ class RecordTooLargeError(WalError, ValueError):
 class DiskFullError(WalError):
     """No blocks are left for this record. Nothing was changed; it heals by itself."""
 
-    def __init__(self, path: str, cause: OSError | None) -> None:
-        reason = cause.strerror if cause is not None else "no space for a new segment"
+    def __init__(self, path: str, cause: OSError) -> None:
         super().__init__(
-            f"{path}: the disk is full ({reason}); nothing was changed. Free space on "
+            f"{path}: the disk is full ({cause.strerror}); nothing was changed. Free space on "
             "that file system and call again: the log notices by itself"
         )
         self.path = path

@@ -39,7 +39,10 @@ def test_a_new_engine_lives(life: Life) -> None:
 
 @pytest.mark.parametrize(
     "error",
-    [DiskFullError("log", None), ArgumentError("delay", -1, "time only goes on")],
+    [
+        DiskFullError("log", OSError(errno.ENOSPC, "No space left on device")),
+        ArgumentError("delay", -1, "time only goes on"),
+    ],
     ids=["of the log", "of the engine"],
 )
 def test_what_is_refused_in_time_ends_nothing(

@@ -118,7 +118,7 @@ def test_a_frame_of_no_size_is_refused_before_it_is_read(size: int) -> None:
         RevisionConflictError("id", 3, 4),
         RunStateError("id", "ready", "wait"),
         CronError("* *", "whole", piece="", code="bad-fields", found="two", fix="five"),
-        DiskFullError("/data", None),
+        DiskFullError("/data", OSError(28, "No space left on device")),
         CommitUnknownError("/data", 7, OSError(5, "Input/output error")),
         HistoryError("/data/history.db", "is older", "bring it back"),
         OSError(5, "Input/output error", "/data/wal"),

@@ -20,3 +20,12 @@ def test_a_duration_below_nothing_counts_as_none() -> None:
     histogram.add(-5)
 
     assert (histogram.counts, histogram.sum_ns) == ((1, 0), 0)
+
+
+def test_the_longest_of_none_is_nothing_and_a_nanosecond_is_longer() -> None:
+    histogram = Histogram((10,))
+    assert (histogram.max_ns, histogram.sum_ns) == (0, 0)
+
+    histogram.add(1)
+
+    assert (histogram.max_ns, histogram.sum_ns) == (1, 1)
