@@ -188,9 +188,8 @@ class Scan:
             self.first_created_ns = segment.header.created_ns
         elif segment.segment_id > 1:
             self.base_lsn = segment.first_lsn - 1
-        # The first segment of a repaired log may begin at any record.
-        begins = segment.first_lsn - 1 if segment.segment_id == 1 else self.base_lsn
-        self.last_lsn = self.highest_lsn = begins
+        # What lies between was never given out, or a repair has told that it was lost.
+        self.last_lsn = self.highest_lsn = segment.first_lsn - 1
 
     def _broken_link(
         self, segment: SegmentFile, before: SegmentFile | None, *, what: str

@@ -93,7 +93,12 @@ def test_without_any_segment_nothing_is_known_of_the_log() -> None:
     assert (scan.base_lsn, scan.last_lsn, scan.highest_lsn) == (0, 0, 0)
     assert (scan.first_created_ns, scan.last_wall_ns) == (0, 0)
     assert (scan.first_file, scan.last_file, scan.last_offset) == ("", "", 0)
-    assert (scan.closed, scan.busy, scan.vanished) == (False, False, 0)
+    assert (scan.closed, scan.busy, scan.vanished, scan.overtaken) == (
+        False,
+        False,
+        0,
+        False,
+    )
 
 
 def test_a_scan_says_how_far_the_log_goes_and_where_it_ends() -> None:
@@ -112,6 +117,34 @@ def test_a_scan_says_how_far_the_log_goes_and_where_it_ends() -> None:
         last[-1][0] + last[-1][1].frame_bytes,
     )
     assert (scan.closed, scan.busy, scan.vanished) == (True, False, 0)
+
+
+@pytest.mark.parametrize("place", [8, 70])
+def test_a_lost_end_counts_as_given_out_and_is_not_settled(place: int) -> None:
+    """Of the last frame a byte of the header is damaged, or one of its body."""
+    disk = store(30, close=False)
+    name = segments_of(disk)[-1]
+    at, _ = frames_of(disk, name)[-1]
+    disk.flip_bit(name, 8 * (at + place))
+
+    scan, items = scanned(disk)
+
+    (fault,) = [item for item in items if isinstance(item, Fault)]
+    assert fault.lost == Lost(30, None if place == 8 else 30)
+    assert (scan.last_lsn, scan.highest_lsn) == (29, 30)
+
+
+def test_a_torn_first_record_gave_out_no_number() -> None:
+    disk = store(1, close=False)
+    (name,) = segments_of(disk)
+    at, _ = frames_of(disk, name)[-1]
+    disk.overwrite(name, at, bytes(64))
+
+    scan, items = scanned(disk)
+
+    (fault,) = [item for item in items if isinstance(item, Fault)]
+    assert fault.torn
+    assert (scan.last_lsn, scan.highest_lsn) == (0, 0)
 
 
 def test_numbers_that_a_start_after_a_crash_skipped_are_settled() -> None:
@@ -138,7 +171,7 @@ def test_what_was_closed_before_the_last_segment_was_dropped_is_not_closed_now()
 
     assert not [item for item in rest if isinstance(item, Frame | Fault)]
     assert scan.vanished == len([i for i in rest if isinstance(i, SegmentFile)]) + 1
-    assert not scan.closed
+    assert (scan.closed, scan.overtaken) == (False, True)
 
 
 # -- where it begins -------------------------------------------------------------------
@@ -204,6 +237,22 @@ def test_what_came_behind_the_last_frame_read_is_read_if_the_log_has_moved_on() 
     assert (scan.last_file, scan.last_lsn, scan.busy) == (first, 7, True)
 
 
+def test_a_log_that_is_opened_anew_meanwhile_has_moved_on() -> None:
+    """Its second segment begins at record 1, too."""
+    disk = MemoryFileSystem()
+    with open_log(disk) as log:
+        log.start()
+    scan = scan_of(disk)
+    items = scan.items()
+    assert isinstance(next(items), SegmentFile)
+
+    append(open_log(disk), 1)
+
+    (close,) = items
+    assert isinstance(close, Frame)
+    assert (scan.busy, scan.last_lsn) == (True, 0)
+
+
 def cut_short(disk: MemoryFileSystem, name: str) -> bytes:
     """Take the body of a segment's last frame out, as if it were under way yet."""
     whole = disk.content(name)
@@ -235,19 +284,22 @@ def test_a_log_that_has_moved_on_past_damage_shows_it_by_its_new_segment() -> No
 def test_a_segment_that_is_dropped_while_it_is_looked_at_again_is_no_fault() -> None:
     disk = MemoryFileSystem()
     log = open_log(disk)
-    append(log, 7)
-    (first,) = segments_of(disk)
-    whole = cut_short(disk, first)
+    append(log, 14)
+    first, last = segments_of(disk)
+    whole = cut_short(disk, last)
 
     def go_on() -> None:
-        disk.put(first, whole)
-        drop(disk, log, first)
+        disk.put(last, whole)
+        drop(disk, log, last)
 
     scan = Scan(disk, read_identity(disk).uuid, pause=go_on)
-    items = list(scan.items())
+    items = scan.items()
+    read = [next(items)]
+    disk.remove(first)  # that one goes before it is read
+    read += items
 
-    assert [type(item) for item in items] == [SegmentFile, *[Frame] * 6]
-    assert (scan.vanished, scan.closed) == (1, False)
+    assert [type(item) for item in read] == [SegmentFile, SegmentFile, *[Frame] * 6]
+    assert (scan.vanished, scan.overtaken, scan.closed) == (2, True, False)
 
 
 def test_a_segment_that_is_dropped_when_its_successor_stands_there_is_no_fault() -> (
@@ -265,7 +317,25 @@ def test_a_segment_that_is_dropped_when_its_successor_stands_there_is_no_fault()
     read += items
 
     assert [type(item) for item in read] == [SegmentFile, *[Frame] * 3]
-    assert (scan.vanished, scan.closed) == (1, False)
+    assert (scan.vanished, scan.overtaken, scan.closed) == (1, True, False)
+
+
+def test_a_segment_that_goes_before_it_is_read_leaves_the_end_of_the_log_known() -> (
+    None
+):
+    disk = store(30)
+    second = segments_of(disk)[1]
+    scan = scan_of(disk)
+    items = scan.items()
+    next(items)
+    for name in segments_of(disk)[:2]:
+        disk.remove(name)
+
+    rest = list(items)
+
+    assert not [item for item in rest if isinstance(item, Fault)]
+    assert (scan.vanished, scan.overtaken, scan.closed) == (2, False, True)
+    assert (scan.last_lsn, second in segments_of(disk)) == (30, False)
 
 
 def test_a_file_that_is_listed_and_is_not_there_is_an_error_not_a_drop() -> None:
@@ -386,6 +456,20 @@ def test_of_a_last_segment_whose_header_is_gone_the_name_still_tells() -> None:
         )
     ]
     assert (scan.last_lsn, scan.highest_lsn) == (10, 10 + LSN_SKIP)
+
+
+@pytest.mark.parametrize("left", [b"X", b"\1"])
+def test_behind_a_header_that_is_gone_one_byte_shows_that_records_were_there(
+    left: bytes,
+) -> None:
+    disk = reopened_store()
+    name = segments_of(disk)[-1]
+    disk.overwrite(name, 0, bytes(SEGMENT_HEADER_BYTES))
+    disk.overwrite(name, SEGMENT_HEADER_BYTES + 700, left)
+
+    (fault,) = faults_of(disk)
+
+    assert fault.lost == Lost(11 + LSN_SKIP, None)
 
 
 def test_a_closed_log_whose_last_header_is_gone_is_not_closed() -> None:
