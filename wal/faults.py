@@ -5,6 +5,7 @@ Recovery raises at the first fault (wal/errors.py); the tools list all of them.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 
@@ -33,6 +34,19 @@ class Lost:
             return f"LSN {self.first} and an unknown number after it"
         text = f"LSN {self.first} to {self.last} ({self.count:,} record(s)"
         return f"{text})" if self.exact else f"{text} at most)"
+
+
+def merge_losses(losses: Iterable[Lost]) -> list[Lost]:
+    """Return losses in order, those that overlap as one. Cost: a sort."""
+    merged: list[Lost] = []
+    for lost in sorted(losses, key=lambda part: part.first):
+        before = merged[-1] if merged else None
+        if before is None or (before.last is not None and before.last < lost.first):
+            merged.append(lost)
+        elif before.last is not None:
+            last = None if lost.last is None else max(before.last, lost.last)
+            merged[-1] = Lost(before.first, last, before.exact and lost.exact)
+    return merged
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,13 +9,14 @@ STORE is written last: until then the directory is no store, whatever happens.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Final
 
 from wal.bodies import chain_of, encode_frame
 from wal.errors import StoreError
-from wal.faults import Fault, Lost
+from wal.faults import Fault, Lost, merge_losses
 from wal.filesystem import FileSystem, write_new_file
 from wal.frame import HEADER_BYTES, Flag, Lsn, frame_bytes
 from wal.inspection import check_snapshots, faults_at_ends, reach_of, survey
@@ -69,6 +70,7 @@ def repair(
     files: FileSystem,
     out: FileSystem,
     *,
+    segment_size_bytes: int = SEGMENT_SIZE_BYTES,
     pause: Callable[[], None] = pause_between_looks,
 ) -> Repaired:
     """Copy what can be read of the store in `files` into a new one in `out`.
@@ -80,6 +82,7 @@ def repair(
     Args:
         files: the source; nothing of it is changed.
         out: a directory that is empty or not there yet.
+        segment_size_bytes: how long a new segment gets at most; one frame goes in always.
         pause: waits between two looks at what may be a write under way.
 
     Raises:
@@ -98,11 +101,12 @@ def repair(
         uuid = out.entropy(16)
         snapshots, faults = check_snapshots(files, source.uuid)
         scan = Scan(files, source.uuid, pause=pause)
-        copier, found = _copy_log(scan, out, uuid=uuid, snapshots=snapshots)
+        begin = partial(_LogCopier, out, uuid, size_max_bytes=segment_size_bytes)
+        copier, found = _copy_log(scan, begin, snapshots)
         _check_source(files, source.uuid, scan=scan, snapshots=snapshots)
         ends = faults_at_ends(scan, snapshots, reach_lsn=reach_of(snapshots))
         faults = [*source.faults, *faults, *found, *ends]
-        lost = _merged(fault.lost for fault in faults if fault.lost is not None)
+        lost = merge_losses(fault.lost for fault in faults if fault.lost is not None)
         next_lsn = _next_lsn(scan, snapshots, lost)
         copier.finish(next_lsn, scan.last_wall_ns)
         for info in snapshots:
@@ -134,9 +138,12 @@ class _LogCopier:
     predecessor.
     """
 
-    def __init__(self, out: FileSystem, uuid: bytes, *, end: SegmentEnd) -> None:
+    def __init__(
+        self, out: FileSystem, uuid: bytes, *, end: SegmentEnd, size_max_bytes: int
+    ) -> None:
         self._out = out
         self._uuid = uuid
+        self._size_max_bytes = size_max_bytes
         self._end = end
         self._header: SegmentHeader | None = None
         self._data = bytearray()
@@ -150,7 +157,7 @@ class _LogCopier:
     def add(self, frame: Frame) -> None:
         """Write the records of a frame, in a new segment if there is a gap before."""
         header = frame.header
-        room = SEGMENT_SIZE_BYTES - len(self._data) - HEADER_BYTES
+        room = self._size_max_bytes - len(self._data) - HEADER_BYTES
         if header.first_lsn != self._next_lsn or frame_bytes(len(frame.body)) > room:
             self._seal()
         if self._header is None:
@@ -226,7 +233,7 @@ class _LogCopier:
 
 
 def _copy_log(
-    scan: Scan, out: FileSystem, *, uuid: bytes, snapshots: list[SnapshotInfo]
+    scan: Scan, begin: Callable[..., _LogCopier], snapshots: list[SnapshotInfo]
 ) -> tuple[_LogCopier, list[Fault]]:
     """Write all readable frames; return the copier, still open, and the faults."""
     copier: _LogCopier | None = None
@@ -235,9 +242,9 @@ def _copy_log(
         if isinstance(item, Fault):
             faults.append(item)
         elif isinstance(item, Frame) and item.header.record_count:
-            copier = copier or _LogCopier(out, uuid, end=_beginning(scan, snapshots))
+            copier = copier or begin(end=_beginning(scan, snapshots))
             copier.add(item)
-    return copier or _LogCopier(out, uuid, end=_beginning(scan, snapshots)), faults
+    return copier or begin(end=_beginning(scan, snapshots)), faults
 
 
 def _beginning(scan: Scan, snapshots: list[SnapshotInfo]) -> SegmentEnd:
@@ -274,21 +281,6 @@ def _copy_snapshot(
     for block in read_snapshot(files, info.name, uuid):
         writer.add(block)
     writer.finish(reach_lsn=info.reach_lsn)
-
-
-def _merged(losses: Iterable[Lost]) -> list[Lost]:
-    """Return losses in order, those that overlap as one."""
-    merged: list[Lost] = []
-    for lost in sorted(losses, key=lambda part: part.first):
-        before = merged[-1] if merged else None
-        if before is None or (before.last is not None and before.last < lost.first):
-            merged.append(lost)
-        elif before.last is not None:
-            ends_open = lost.last is None
-            last = None if ends_open else max(before.last, lost.last or 0)
-            exact = before.exact and lost.exact
-            merged[-1] = Lost(before.first, last, exact)
-    return merged
 
 
 def _check_source(

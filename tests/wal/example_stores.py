@@ -82,3 +82,21 @@ def records_of(disk: MemoryFileSystem) -> dict[int, bytes]:
 
 def originals(first: int, last: int) -> dict[int, bytes]:
     return {lsn: payload_of(lsn) for lsn in range(first, last + 1)}
+
+
+class Eventful(MemoryFileSystem):
+    """Something happens right after the n-th look at the names."""
+
+    event: Callable[[], None] | None = None
+    looks = 0
+
+    def after(self, looks: int, event: Callable[[], None]) -> None:
+        self.looks, self.event = looks, event
+
+    def names(self) -> list[str]:
+        names = super().names()
+        self.looks -= 1
+        if self.looks < 0 and self.event is not None:
+            event, self.event = self.event, None
+            event()
+        return names

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from wal.faults import Lost
+import pytest
+
+from wal.faults import Lost, merge_losses
 
 
 def test_what_is_lost_is_told_with_its_numbers_and_how_many_they_are() -> None:
@@ -20,3 +22,34 @@ def test_an_unknown_end_is_told_as_unknown() -> None:
     lost = Lost(3, None)
     assert lost.count is None
     assert str(lost) == "LSN 3 and an unknown number after it"
+
+
+@pytest.mark.parametrize(
+    ("losses", "merged"),
+    [
+        ([], []),
+        ([Lost(5, 7), Lost(1, 3)], [Lost(1, 3), Lost(5, 7)]),
+        ([Lost(1, 3), Lost(4, 6)], [Lost(1, 3), Lost(4, 6)]),
+        ([Lost(1, 4), Lost(4, 6)], [Lost(1, 6)]),
+        ([Lost(1, 9), Lost(2, 3)], [Lost(1, 9)]),
+        ([Lost(1, 4), Lost(3, None)], [Lost(1, None)]),
+        ([Lost(1, None), Lost(5, 6)], [Lost(1, None)]),
+        ([Lost(1, 4, exact=False), Lost(2, 6)], [Lost(1, 6, exact=False)]),
+        ([Lost(1, 4), Lost(2, 6, exact=False)], [Lost(1, 6, exact=False)]),
+    ],
+    ids=[
+        "none",
+        "out of order",
+        "side by side",
+        "at one number",
+        "inside",
+        "open end",
+        "after an open end",
+        "the first at most",
+        "the second at most",
+    ],
+)
+def test_losses_come_in_order_and_those_that_overlap_as_one(
+    losses: list[Lost], merged: list[Lost]
+) -> None:
+    assert merge_losses(losses) == merged

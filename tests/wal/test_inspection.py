@@ -6,13 +6,13 @@ import errno
 import random
 import socket
 import struct
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from tests.wal.example_stores import (
     SEGMENT_SIZE_BYTES,
+    Eventful,
     append,
     open_log,
     originals,
@@ -675,24 +675,6 @@ def test_a_log_that_moves_on_to_a_new_segment_meanwhile_is_good() -> None:
     assert len(segments_of(disk)) > 1
     assert found.faults == ()
     assert found.busy
-
-
-class Eventful(MemoryFileSystem):
-    """Something happens right after the n-th look at the names."""
-
-    event: Callable[[], None] | None = None
-    looks = 0
-
-    def after(self, looks: int, event: Callable[[], None]) -> None:
-        self.looks, self.event = looks, event
-
-    def names(self) -> list[str]:
-        names = super().names()
-        self.looks -= 1
-        if self.looks < 0 and self.event is not None:
-            event, self.event = self.event, None
-            event()
-        return names
 
 
 def test_segments_and_snapshots_that_the_owner_drops_meanwhile_are_no_fault() -> None:

@@ -9,6 +9,7 @@ import pytest
 
 from tests.wal.example_stores import (
     SEGMENT_SIZE_BYTES,
+    Eventful,
     append,
     open_log,
     originals,
@@ -19,14 +20,16 @@ from tests.wal.example_stores import (
     store,
     take_snapshot,
 )
+from tests.wal.stores import closed_store, frames_of, segment_header
 from wal.errors import LogCorruptError, StoreError, StoreInUseError
 from wal.faults import Lost
 from wal.filesystem import Handle
+from wal.frame import Flag, Lsn
 from wal.inspection import verify
 from wal.log import Log
 from wal.recovery import LSN_SKIP
 from wal.repair import LOST_TAIL_SKIP, Repaired, repair
-from wal.segment import SEGMENT_HEADER_BYTES
+from wal.segment import NO_PREDECESSOR, SEGMENT_HEADER_BYTES, SegmentEnd
 from wal.store import read_identity, take_lock
 from wal.testing import MemoryFileSystem, SimulatedCrash
 
@@ -167,6 +170,66 @@ def test_a_store_without_its_identity_comes_out_whole() -> None:
         assert 0 < read_identity(out).created_ns - created_ns < 10_000_000
 
 
+def test_the_new_log_is_that_of_the_source_frame_by_frame_and_synced_all_along() -> (
+    None
+):
+    disk = store(9, close=False)
+    out, _ = rescued(disk)
+
+    old = [frame for name in segments_of(disk) for _, frame in frames_of(disk, name)]
+    (name, *_) = segments_of(out)
+    new = [frame for _, frame in frames_of(out, name)]
+
+    assert [(f.first_lsn, f.record_count, f.wall_ns) for f in new] == [
+        (f.first_lsn, f.record_count, f.wall_ns) for f in old
+    ]
+    assert [f.durable_lsn for f in new] == [f.first_lsn - 1 for f in new]
+    assert {f.flags for f in new} == {Flag.ATOMIC}
+    header = segment_header(out, name)
+    assert (header.segment_id, header.first_lsn) == (1, 1)
+    assert header.predecessor == NO_PREDECESSOR
+    assert header.created_ns == old[0].wall_ns
+    assert header.size_bytes == len(out.content(name))
+
+
+@pytest.mark.parametrize(("size_bytes", "frames"), [(5056, 7), (5055, 6), (100, 1)])
+def test_a_new_segment_is_filled_up_to_its_size_and_holds_a_frame_at_least(
+    size_bytes: int, frames: int
+) -> None:
+    """7 frames of 128 bytes behind a header of 4096, and room for a CLOSE of 64."""
+    disk, out = closed_store(*[b"x"] * 14), new_place()
+
+    done = repair(disk, out, segment_size_bytes=size_bytes, pause=lambda: None)
+
+    starts = [segment_header(out, name).first_lsn for name in segments_of(out)]
+    assert starts == list(range(1, 15, frames))
+    assert done.segments == len(starts)
+    assert verify(out).faults == ()
+    assert list(records_of(out)) == list(range(1, 15))
+
+
+def test_of_a_store_without_a_record_none_is_copied() -> None:
+    disk = MemoryFileSystem()
+    with open_log(disk) as log:
+        log.start()
+
+    _, done = rescued(disk)
+
+    assert (done.records, done.first_lsn, done.last_lsn, done.segments) == (0, 0, 0, 1)
+    assert done.next_lsn == 1
+
+
+def test_what_may_be_a_write_under_way_is_looked_at_again() -> None:
+    disk = store(5, close=False)
+    (name,) = segments_of(disk)
+    whole = disk.content(name)
+    disk.overwrite(name, frame_at(disk, name, -1), bytes(64))
+
+    done = repair(disk, new_place(), pause=lambda: disk.put(name, whole))
+
+    assert (done.records, done.faults) == (5, ())
+
+
 # -- something lost --------------------------------------------------------------------
 
 
@@ -269,6 +332,55 @@ def test_the_log_of_a_repaired_store_is_still_refused_without_its_snapshots() ->
         out.remove(name)
 
     with pytest.raises(LogCorruptError, match="the log starts after LSN 14"):
+        records_of(out)
+
+
+@pytest.mark.parametrize(("pin_lsn", "dropped"), [(7, 1), (10, 1), (20, 2)])
+def test_a_log_that_needs_its_snapshots_says_where_they_must_reach(
+    pin_lsn: int, dropped: int
+) -> None:
+    """One of 7 begins right behind the snapshot."""
+    disk = store(30, snapshots_at=(pin_lsn,))
+    for name in segments_of(disk)[:dropped]:
+        disk.remove(name)
+
+    out, done = rescued(disk)
+
+    assert done.lost == ()
+    header = segment_header(out, segments_of(out)[0])
+    assert header.segment_id == 2
+    assert header.predecessor == SegmentEnd(1, 0, Lsn(7 * dropped), 0)
+
+
+def test_a_log_of_which_the_first_record_is_lost_begins_as_if_it_were_the_first() -> (
+    None
+):
+    disk = MemoryFileSystem()
+    for count in (1, 5):
+        with open_log(disk) as log:
+            append(log, count)
+    disk.remove(segments_of(disk)[0])
+
+    out, done = rescued(disk)
+
+    assert done.lost == (Lost(1, 1, exact=False),)
+    assert records_of(out) == originals(2, 6)
+    header = segment_header(out, segments_of(out)[0])
+    assert (header.segment_id, header.predecessor) == (1, NO_PREDECESSOR)
+
+
+def test_a_log_that_needs_a_snapshot_of_one_record_is_refused_without_it() -> None:
+    disk = MemoryFileSystem()
+    with open_log(disk) as log:
+        append(log, 1)
+        take_snapshot(log)
+    with open_log(disk) as log:
+        append(log, 5)
+    disk.remove(segments_of(disk)[0])
+    out, _ = rescued(disk)
+    out.remove(snapshots_of(out)[0])
+
+    with pytest.raises(LogCorruptError, match="the log starts after LSN 1"):
         records_of(out)
 
 
@@ -560,3 +672,61 @@ def test_a_checkpoint_of_a_live_owner_meanwhile_never_loses_anything_silently() 
         assert records == originals(16 if blocks == [b"state at 15"] else 31, 30)
         outcomes.add("copied")
     assert outcomes == {"copied", "its owner wrote a checkpoint meanwhile"}
+
+
+def test_a_snapshot_that_comes_meanwhile_and_drops_nothing_does_not_matter() -> None:
+    disk = Eventful()
+    log = open_log(disk)
+    append(log, 15)
+    disk.after(2, lambda: take_snapshot(log))  # right after the segments were listed
+    out = new_place()
+
+    done = repair(disk, out, pause=lambda: None)
+
+    assert len(snapshots_of(disk)) == 1
+    assert (done.records, done.snapshots, done.lost) == (15, (), ())
+
+
+@pytest.mark.parametrize("first", [1, 7])
+def test_a_log_that_needs_a_snapshot_which_came_meanwhile_is_not_repaired(
+    first: int,
+) -> None:
+    """Its first segment, of so many records, went before the segments were listed."""
+    disk = Eventful()
+    with open_log(disk) as log:
+        append(log, first)
+    log = open_log(disk)
+    append(log, 5)
+
+    def checkpoint() -> None:
+        take_snapshot(log)
+        disk.remove(segments_of(disk)[0])
+
+    disk.after(1, checkpoint)  # right after the snapshots were listed
+
+    with pytest.raises(StoreError, match="wrote a checkpoint meanwhile"):
+        repair(disk, new_place(), pause=lambda: None)
+
+
+class Dropped(MemoryFileSystem):
+    """One of its files goes right before it is opened for the n-th time."""
+
+    victim = ""
+    opens = 0
+
+    def open(self, name: str, *, writable: bool = False) -> Handle:
+        if name == self.victim:
+            self.opens -= 1
+            if not self.opens:
+                self.remove(name)
+        return super().open(name, writable=writable)
+
+
+def test_one_segment_that_was_dropped_before_it_was_read_ends_a_repair() -> None:
+    disk = Dropped()
+    with open_log(disk) as log:
+        append(log, 30)
+    disk.victim, disk.opens = segments_of(disk)[0], 3  # listed, looked at, read
+
+    with pytest.raises(StoreError, match="wrote a checkpoint meanwhile"):
+        repair(disk, new_place(), pause=lambda: None)
