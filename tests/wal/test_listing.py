@@ -21,6 +21,7 @@ from wal.frame import encode_records
 from wal.inspection import iso_utc
 from wal.listing import Item, as_json, as_text, inspect
 from wal.repair import repair
+from wal.scan import LOOKS
 from wal.store import read_identity
 from wal.testing import MemoryFileSystem
 
@@ -71,6 +72,7 @@ def test_a_frame_tells_its_place_numbers_flags_and_time() -> None:
     assert group["flags"] == ["ATOMIC"]
     assert str(group["wall"]).startswith("2023-11-14T22:13:20.")
     assert masked["flags"] == ["ATOMIC", "MASKED"]
+    assert as_text(masked).endswith("  ATOMIC MASKED")
     assert masked["durable_lsn"] == 2
     assert (close["records"], close["flags"]) == (0, ["ATOMIC", "CLOSE"])
     assert as_text(close).startswith(f"  CLOSE   @{close['offset']}  after LSN 3")
@@ -91,6 +93,7 @@ def test_records_show_the_beginning_of_their_payload_and_what_it_means() -> None
 def test_without_a_describer_nothing_is_said_of_meaning() -> None:
     (record, *_) = of_type(listed(store(2), records=True), "record")
     assert "description" not in record
+    assert as_text(record).endswith("|record 1 record 1 |")
 
 
 @pytest.mark.parametrize(
@@ -131,6 +134,48 @@ def test_a_group_is_entered_in_the_middle() -> None:
     items = listed(disk, records=True, from_lsn=2, limit=2)
 
     assert [record["ascii"] for record in of_type(items, "record")] == ["b", "c"]
+
+
+def test_a_limit_counts_the_records_of_all_groups() -> None:
+    disk = MemoryFileSystem()
+    with open_log(disk) as log:
+        log.start()
+        for _ in range(2):
+            log.append_group(encode_records([b"a", b"b", b"c", b"d"]), 4)
+            log.sync()
+
+    items = listed(disk, records=True, limit=6)
+
+    assert [record["lsn"] for record in of_type(items, "record")] == [*range(1, 7)]
+
+
+def test_a_segment_without_a_frame_is_listed() -> None:
+    disk = MemoryFileSystem()
+    open_log(disk).start()
+
+    (segment,) = of_type(listed(disk), "segment")
+
+    assert segment["file"] == segments_of(disk)[0]
+
+
+def test_what_lies_before_the_asked_record_is_not_looked_for_damage() -> None:
+    disk = store(30)
+    disk.flip_bit(segments_of(disk)[0], 8 * (4096 + 70))
+
+    assert of_type(listed(disk), "fault")
+    assert not of_type(listed(disk, from_lsn=8), "fault")
+
+
+def test_a_write_under_way_is_looked_at_again_before_it_is_called_torn() -> None:
+    disk = store(3, close=False)
+    (name,) = segments_of(disk)
+    disk.overwrite(name, 4096 + 256, bytes(64))
+    looks: list[int] = []
+
+    items = list(inspect(disk, pause=lambda: looks.append(1)))
+
+    assert len(of_type(items, "fault")) == 1
+    assert len(looks) == LOOKS
 
 
 def test_faults_stand_where_they_are_found_and_the_rest_is_listed() -> None:
