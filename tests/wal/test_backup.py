@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import contextlib
+import errno
+import itertools
 import random
 from collections.abc import Callable
 
 import pytest
 
 from tests.wal.example_stores import (
+    Eventful,
     append,
     open_log,
     originals,
@@ -255,9 +258,15 @@ def test_damage_is_refused_by_name_and_the_copy_is_no_store(
     disk, out = store(30, snapshots_at=[10, 20]), place()
     name = kind(disk)[-1]
     disk.flip_bit(name, 8 * (4096 + 20))
-    with pytest.raises(LogCorruptError, match=name):
+    (fault,) = verify(disk, pause=unmoved).faults
+    with pytest.raises(LogCorruptError, match=name) as caught:
         copy_live(disk, out, pause=unmoved)
     assert STORE_NAME not in out.names()
+    error = caught.value
+    assert (error.file, error.offset, error.what) == (name, fault.offset, fault.what)
+    assert error.expected_lsn == fault.expected_lsn
+    assert (error.next_offset, error.next_lsn) == (fault.next_offset, fault.next_lsn)
+    assert error.records_at_stake == fault.records_at_stake
 
 
 def test_a_missing_segment_is_damage_and_no_owner_that_was_faster() -> None:
@@ -291,3 +300,181 @@ def test_a_copy_that_is_cut_off_at_any_call_is_whole_or_no_store() -> None:
             whole += 1
             judge(left, 20)
     assert whole
+
+
+def sizes_in_order(disk: MemoryFileSystem) -> list[int]:
+    """The sizes of what is copied, file by file."""
+    names = (*segments_of(disk), *snapshots_of(disk)[::-1])
+    return [len(disk.content(name)) for name in names]
+
+
+def test_progress_counts_each_file_once_and_ends_at_the_whole() -> None:
+    disk = store(30, snapshots_at=[10, 20])
+    steps: list[tuple[int, int]] = []
+
+    copy_live(disk, place(), progress=lambda *step: steps.append(step), pause=unmoved)
+
+    sizes = sizes_in_order(disk)
+    ends = list(itertools.accumulate(sizes))
+    assert steps == [(end, sum(sizes)) for end in ends]
+
+
+def test_progress_tells_no_more_than_the_whole_when_more_comes_meanwhile() -> None:
+    disk = MemoryFileSystem()
+    log = open_log(disk)
+    append(log, 5)
+    before = sum(sizes_in_order(disk))
+    steps: list[tuple[int, int]] = []
+
+    def meanwhile(_follow: Callable[[], None]) -> None:
+        append(log, 1)
+
+    copy_live(
+        disk,
+        place(),
+        meanwhile=meanwhile,
+        progress=lambda *step: steps.append(step),
+        pause=unmoved,
+    )
+
+    assert steps == [(before, before), (2 * before, 2 * before)]
+
+
+def test_no_other_file_is_opened_not_even_for_its_size() -> None:
+    """In the process that has a database open, that would end SQLite's locks."""
+    disk = store(5)
+    disk.put("history.db", b"x")
+    disk.fail("open", errno.EIO, name="history.db")
+
+    out = place()
+    copy_live(disk, out, pause=unmoved)
+
+    assert "history.db" not in out.names()
+
+
+def test_what_was_copied_is_not_read_again() -> None:
+    disk = store(30)
+    first = segments_of(disk)[0]
+    out = place()
+
+    def meanwhile(_follow: Callable[[], None]) -> None:
+        disk.flip_bit(first, 8 * (4096 + 70))
+
+    copy_live(disk, out, meanwhile=meanwhile, pause=unmoved)
+
+    assert verify(out).faults == ()
+
+
+def test_a_segment_without_a_record_is_copied_to_its_end() -> None:
+    disk = MemoryFileSystem()
+    for count in (0, 3):
+        with open_log(disk) as log:
+            log.start()
+            append(log, count)
+
+    out = place()
+    copy_live(disk, out, pause=unmoved)
+
+    for name in segments_of(disk):
+        assert out.content(name) == disk.content(name)
+
+
+def test_what_may_be_a_write_under_way_is_looked_at_again() -> None:
+    disk = store(5, close=False)
+    (name,) = segments_of(disk)
+    whole = disk.content(name)
+    disk.overwrite(name, 4096 + 4 * 128, bytes(64))
+    out = place()
+
+    copy_live(disk, out, pause=lambda: disk.put(name, whole))
+
+    assert records_of(out) == originals(1, 5)
+
+
+def test_behind_the_last_good_frame_a_copy_has_zeros() -> None:
+    disk, out = store(5, close=False), place()
+    (name,) = segments_of(disk)
+    disk.overwrite(name, 4096 + 4 * 128, bytes(64))  # a torn frame, with its body
+
+    copy_live(disk, out, pause=unmoved)
+
+    assert disk.content(name)[4096 + 4 * 128 :].strip(b"\0")
+    assert not out.content(name)[4096 + 4 * 128 :].strip(b"\0")
+    assert len(out.content(name)) == len(disk.content(name))
+
+
+def test_what_looks_damaged_when_the_copied_segment_is_gone_is_looked_at_anew() -> None:
+    disk, out = MemoryFileSystem(), Eventful("copy")
+    out.make_directory()
+    log = open_log(disk)
+    append(log, 7)
+    (copied,) = segments_of(disk)
+    tries: list[int] = []
+
+    def meanwhile(_follow: Callable[[], None]) -> None:
+        tries.append(1)
+        if len(tries) > 1:
+            return
+        append(log, 10)
+        take_snapshot(log)
+        disk.remove(copied)
+        name = segments_of(disk)[0]
+        whole = disk.content(name)
+        disk.flip_bit(name, 8 * (4096 + 70))
+        out.after(0, lambda: disk.put(name, whole))  # when the copy is begun anew
+
+    copy_live(disk, out, meanwhile=meanwhile, pause=unmoved)
+
+    assert len(tries) == 2
+    judge(out, 17)
+    log.close()
+
+
+def test_an_owner_that_drops_one_segment_too_early_is_faster_and_not_damaged() -> None:
+    disk, out = MemoryFileSystem(), place()
+    log = open_log(disk)
+    append(log, 5)
+
+    def meanwhile(_follow: Callable[[], None]) -> None:
+        copied = segments_of(out)[-1]
+        while len([name for name in segments_of(disk) if name > copied]) < 2:
+            append(log, 1)
+        for name in segments_of(disk)[:-1]:
+            disk.remove(name)
+
+    with pytest.raises(StoreError, match="faster than it could be copied"):
+        copy_live(disk, out, meanwhile=meanwhile, pause=unmoved)
+    log.close()
+
+
+class LateReader(MemoryFileSystem):
+    """Something happens right before the first read behind 8 MiB of a file."""
+
+    event: Callable[[], object] | None = None
+
+    def pread(self, handle: Handle, size_bytes: int, offset: int) -> bytes:
+        if offset >= 8 << 20 and self.event is not None:
+            event, self.event = self.event, None
+            event()
+        return super().pread(handle, size_bytes, offset)
+
+
+def test_while_a_large_snapshot_is_copied_the_log_is_followed() -> None:
+    disk, out = LateReader(), place()
+    log = open_log(disk)
+    append(log, 3)
+    writer = log.begin_snapshot()
+    for _ in range(8):
+        writer.add(bytes(1 << 20))  # a few bytes go around each: 8 MiB and some more
+    log.finish_snapshot(writer, reach_lsn=log.appended_lsn)
+    (segment,), (snapshot,) = segments_of(disk), snapshots_of(disk)
+    disk.event = lambda: append(log, 1)
+
+    copy_live(disk, out, pause=unmoved)
+
+    calls = [(call.op, call.name) for call in out.trace]
+    again = [i for i, call in enumerate(calls) if call == ("create", segment)]
+    assert len(again) == 2
+    assert calls.index(("create", snapshot)) < again[1]
+    assert again[1] < calls.index(("sync", snapshot))
+    log.close()

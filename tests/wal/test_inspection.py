@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import errno
+import itertools
 import random
 import socket
 import struct
+import time
 from pathlib import Path
 
 import pytest
@@ -26,9 +28,19 @@ from wal.errors import CommitUnknownError, LogCorruptError, StoreError
 from wal.faults import Lost
 from wal.filesystem import FileSystem
 from wal.frame import Flag, chain_of, encode_frame, encode_records
-from wal.inspection import Verification, iso_utc, kind_of, stat, survey, verify
+from wal.inspection import (
+    Verification,
+    check_snapshots,
+    iso_utc,
+    kind_of,
+    stat,
+    survey,
+    verify,
+)
 from wal.log import Log
+from wal.scan import LOOKS
 from wal.segment import SEGMENT_HEADER_BYTES, decode_segment_header
+from wal.store import read_identity
 from wal.tail import Verdict
 from wal.testing import MemoryFileSystem, SimulatedCrash
 
@@ -79,6 +91,13 @@ def test_a_killed_store_is_good_and_not_closed() -> None:
     assert found.faults == ()
     assert not found.closed
     assert found.holder.startswith("process 1, open since 2023-11-14")
+
+
+def test_a_holder_whose_text_is_damaged_is_told_as_it_is() -> None:
+    disk = store(3)
+    disk.put("LOCK", b" process \xff\n")
+
+    assert checked(disk).holder == "process \N{REPLACEMENT CHARACTER}"
 
 
 def test_a_store_that_was_reopened_after_a_crash_is_good_though_numbers_are_skipped() -> (
@@ -273,6 +292,7 @@ def test_a_missing_first_segment_is_a_fault_only_if_no_snapshot_covers_it() -> N
 
     disk.remove(snapshots_of(disk)[0])
     (fault,) = checked(disk).faults
+    assert (fault.file, fault.offset) == (segments_of(disk)[0], 0)
     assert "the log starts after LSN 7" in fault.what
     assert fault.lost == Lost(1, 7, exact=False)
 
@@ -402,6 +422,16 @@ def test_one_bad_snapshot_is_a_fault_and_two_bad_ones_lose_what_they_covered() -
     assert start.lost == Lost(1, 14, exact=False)
 
 
+def test_a_snapshot_that_is_damaged_is_told_by_its_name() -> None:
+    disk = store(3)
+    disk.put("snap-0000000000000000.snap", b"bad")
+
+    (fault,) = checked(disk).faults
+
+    assert (fault.file, fault.expected_lsn) == ("snap-0000000000000000.snap", 0)
+    assert fault.what.startswith("snapshot: ")
+
+
 def test_a_segment_of_another_store_is_not_taken_for_ours() -> None:
     disk, other = store(30), store(30)
     name = segments_of(disk)[1]
@@ -501,7 +531,8 @@ def test_a_damaged_identity_is_a_fault_and_the_log_is_still_checked() -> None:
     disk = store(30)
     disk.flip_bit("STORE", 8 * 30)
     found = checked(disk)
-    assert [fault.file for fault in found.faults] == ["STORE"]
+    (fault,) = found.faults
+    assert (fault.file, fault.offset, fault.expected_lsn) == ("STORE", 0, 1)
     assert found.corrupt
     assert found.records == 30
 
@@ -519,6 +550,8 @@ def test_a_store_without_any_segment_is_corrupt() -> None:
     (fault,) = checked(disk).faults
 
     assert fault.what == "there is no segment of the log"
+    assert (fault.file, fault.offset, fault.expected_lsn) == ("STORE", 0, 1)
+    assert fault.records_at_stake == 1
     assert fault.lost == Lost(1, None)
 
 
@@ -744,6 +777,28 @@ def test_a_log_that_is_dropped_to_its_last_segment_meanwhile_is_good(
     assert not found.closed
 
 
+def test_a_snapshot_that_is_dropped_meanwhile_hides_no_older_one() -> None:
+    disk = store(30, snapshots_at=(10, 20))
+    newest = snapshots_of(disk)[-1]
+    disk.fail("open", errno.ENOENT, name=newest)
+
+    valid, faults = check_snapshots(disk, read_identity(disk).uuid)
+
+    assert [info.pin_lsn for info in valid] == [10]
+    assert faults == []
+
+
+def test_a_snapshot_that_comes_meanwhile_and_is_not_needed_is_not_counted() -> None:
+    disk = MemoryFileSystem()
+    log = open_log(disk)
+    append(log, 3)
+
+    found = verify(disk, progress=lambda *_: take_snapshot(log), pause=unmoved)
+
+    assert snapshots_of(disk)
+    assert found.snapshots == ()
+
+
 def test_a_file_that_somebody_else_takes_away_is_an_error() -> None:
     disk = store(30)
     gone = segments_of(disk)[2]
@@ -778,6 +833,18 @@ def test_stat_counts_files_by_kind_and_bytes_by_record() -> None:
     assert stats.identity == survey(disk).identity
 
 
+def test_a_store_in_figures_is_looked_at_as_often_as_one_that_is_verified() -> None:
+    disk = store(3, close=False)
+    (name,) = segments_of(disk)
+    disk.overwrite(name, frame_offsets(disk, name)[-1], bytes(64))
+    looks: list[int] = []
+
+    stats = stat(disk, pause=lambda: looks.append(1))
+
+    assert stats.verification.torn
+    assert len(looks) == LOOKS
+
+
 def test_a_store_without_records_has_no_bytes_per_record() -> None:
     disk = MemoryFileSystem()
     open_log(disk).start()
@@ -804,19 +871,52 @@ def test_a_file_is_known_by_its_name(name: str, kind: str) -> None:
     assert kind_of(name) == kind
 
 
-def test_progress_ends_at_the_whole() -> None:
+def test_progress_counts_each_snapshot_and_each_segment_when_it_is_done() -> None:
+    disk = store(30, snapshots_at=(20,))
+    names = (*snapshots_of(disk), *segments_of(disk))
+    ends = list(itertools.accumulate(len(disk.content(name)) for name in names))
     steps: list[tuple[int, int]] = []
 
-    verify(store(30, snapshots_at=(20,)), progress=lambda *step: steps.append(step))
+    verify(disk, progress=lambda *step: steps.append(step))
 
-    assert steps == sorted(steps)
-    assert steps[-1][0] == steps[-1][1] > 0
+    # A segment is done when the next one begins; before the first one nothing is.
+    assert steps == [(end, ends[-1]) for end in (ends[0], *ends)]
+
+
+def test_progress_tells_no_more_than_the_whole() -> None:
+    disk = MemoryFileSystem()
+    log = open_log(disk)
+    append(log, 3)
+    take_snapshot(log)
+    steps: list[tuple[int, int]] = []
+
+    def more(*step: int) -> None:
+        if not steps:
+            append(log, 30)
+        steps.append((step[0], step[1]))
+
+    verify(disk, progress=more, pause=unmoved)
+
+    total = steps[0][1]
+    assert len(steps) > 4
+    assert steps[-1] == (total, total)
 
 
 def test_times_are_shown_to_the_nanosecond_in_utc() -> None:
     assert iso_utc(1_700_000_000_000_000_001) == "2023-11-14T22:13:20.000000001Z"
     assert iso_utc(2**64 - 1).startswith("2554-")
     assert iso_utc(0) == "never"
+
+
+def test_times_are_shown_in_utc_wherever_the_process_runs(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    with monkeypatch.context() as here:
+        here.setenv("TZ", "XXX-9")
+        time.tzset()
+        shown = iso_utc(1_700_000_000_000_000_001)
+    time.tzset()
+    assert shown == "2023-11-14T22:13:20.000000001Z"
 
 
 def test_what_is_read_is_what_was_written() -> None:
