@@ -22,6 +22,7 @@ from tests.wal.example_stores import (
     store,
     take_snapshot,
 )
+from tests.wal.stores import frames_of, killed_store
 from wal.backup import TRIES, copy_live
 from wal.errors import (
     CommitUnknownError,
@@ -391,15 +392,19 @@ def test_what_may_be_a_write_under_way_is_looked_at_again() -> None:
     assert records_of(out) == originals(1, 5)
 
 
-def test_behind_the_last_good_frame_a_copy_has_zeros() -> None:
-    disk, out = store(5, close=False), place()
-    (name,) = segments_of(disk)
-    disk.overwrite(name, 4096 + 4 * 128, bytes(64))  # a torn frame, with its body
+@pytest.mark.parametrize("size_bytes", [10, 600_000])
+def test_behind_the_last_good_frame_a_copy_has_zeros(size_bytes: int) -> None:
+    """Also where that lies behind the first piece that is copied."""
+    payloads = [b"x" * size_bytes] * 4
+    disk, out = killed_store(*payloads, segment_size_bytes=16 << 20), place()
+    name = segments_of(disk)[-1]
+    at, _ = frames_of(disk, name)[-1]
+    disk.overwrite(name, at, bytes(64))  # a torn frame, with its body
 
     copy_live(disk, out, pause=unmoved)
 
-    assert disk.content(name)[4096 + 4 * 128 :].strip(b"\0")
-    assert not out.content(name)[4096 + 4 * 128 :].strip(b"\0")
+    assert disk.content(name)[at:].strip(b"\0")
+    assert not out.content(name)[at:].strip(b"\0")
     assert len(out.content(name)) == len(disk.content(name))
 
 
@@ -448,12 +453,12 @@ def test_an_owner_that_drops_one_segment_too_early_is_faster_and_not_damaged() -
 
 
 class LateReader(MemoryFileSystem):
-    """Something happens right before the first read behind 8 MiB of a file."""
+    """Something happens right before a piece at 8 MiB of a file is read to be copied."""
 
     event: Callable[[], object] | None = None
 
     def pread(self, handle: Handle, size_bytes: int, offset: int) -> bytes:
-        if offset >= 8 << 20 and self.event is not None:
+        if offset == 8 << 20 and self.event is not None:
             event, self.event = self.event, None
             event()
         return super().pread(handle, size_bytes, offset)

@@ -24,6 +24,7 @@ from tests.wal.example_stores import (
     store,
     take_snapshot,
 )
+from tests.wal.stores import frames_of
 from wal.errors import CommitUnknownError, LogCorruptError, StoreError
 from wal.faults import Lost
 from wal.filesystem import FileSystem
@@ -75,11 +76,16 @@ def flip_body(disk: MemoryFileSystem, name: str, frame: int) -> int:
 
 
 def test_a_closed_store_is_good() -> None:
-    found = checked(store(30))
+    disk = store(30)
+    found = checked(disk)
 
     assert found.faults == ()
     assert (found.records, found.first_lsn, found.last_lsn) == (30, 1, 30)
     assert (found.segments, found.frames) == (5, 31)  # CLOSE is a frame too
+    frames = [f for name in segments_of(disk) for _, f in frames_of(disk, name)]
+    assert found.frame_bytes == sum(frame.frame_bytes for frame in frames)
+    assert found.last_wall_ns == frames[-1].wall_ns
+    assert not found.busy
     assert found.closed
     assert not found.corrupt
     assert not found.torn
@@ -540,6 +546,31 @@ def test_a_damaged_identity_is_a_fault_and_the_log_is_still_checked() -> None:
     found = checked(disk)
     assert [fault.what for fault in found.faults] == ["missing, though a log is there"]
     assert found.records == 30
+
+
+def test_without_its_identity_a_store_is_that_of_a_segment_even_of_a_damaged_one() -> (
+    None
+):
+    disk = store(3)
+    uuid = read_identity(disk).uuid
+    disk.remove("STORE")
+    disk.flip_bit(segments_of(disk)[0], 8 * 2000)
+
+    assert survey(disk).uuid == uuid
+    found = checked(disk)
+    assert [fault.file for fault in found.faults] == ["STORE", segments_of(disk)[0]]
+    assert found.records == 3
+
+
+def test_without_its_identity_a_store_is_that_of_most_segments() -> None:
+    disk, other = store(30), MemoryFileSystem(seed=1)
+    uuid = read_identity(disk).uuid
+    append(open_log(other), 3)
+    first = segments_of(disk)[0]
+    disk.put(first, other.content(segments_of(other)[0]))
+    disk.remove("STORE")
+
+    assert survey(disk).uuid == uuid
 
 
 def test_a_store_without_any_segment_is_corrupt() -> None:

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
+import io
 import json
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
 from tests.wal.example_stores import (
+    Eventful,
     append,
     counting_clock,
     open_log,
@@ -18,12 +19,15 @@ from tests.wal.example_stores import (
     snapshots_of,
     store,
 )
+from tests.wal.stores import SegmentBuilder, frames_of
 from wal.__main__ import CORRUPT, GOOD, IO_ERROR, LOST, TORN, USAGE, main
-from wal.filesystem import FileSystem
+from wal.filesystem import FileSystem, Handle
+from wal.frame import Flag
+from wal.inspection import KINDS, iso_utc, verify
 from wal.log import Log
+from wal.recovery import LSN_SKIP
+from wal.store import StoreIdentity, read_identity, write_identity
 from wal.testing import MemoryFileSystem
-
-ROOT = Path(__file__).resolve().parents[2]
 
 
 def on_disk(disk: MemoryFileSystem, directory: Path) -> Path:
@@ -64,107 +68,242 @@ def run(
     return code, captured.out, captured.err
 
 
-def process(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-m", "wal", *map(str, arguments)],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
-    )
+def of(
+    disk: FileSystem, capsys: pytest.CaptureFixture[str], *arguments: str
+) -> tuple[int, list[str], str]:
+    """Run a command on a disk in memory; return the code, the lines and the errors."""
+    code = main([*arguments, disk.path], files_at=lambda _: disk)
+    captured = capsys.readouterr()
+    return code, captured.out.splitlines(), captured.err
 
 
-# -- as a process ----------------------------------------------------------------------
+class Terminal(io.StringIO):
+    """What a command writes to, as if somebody sat before it."""
+
+    def isatty(self) -> bool:
+        return True
 
 
-def test_the_command_runs_as_a_module_and_its_exit_code_is_the_verdict(
-    place: Path,
+# -- exit codes and help ---------------------------------------------------------------
+
+
+def test_the_exit_codes_are_those_that_are_promised() -> None:
+    assert (GOOD, IO_ERROR, USAGE, TORN, CORRUPT, LOST) == (0, 1, 2, 3, 4, 4)
+
+
+@pytest.mark.parametrize("command", ["inspect", "verify", "stat", "repair"])
+def test_the_help_of_a_command_has_an_example_and_the_exit_codes(
+    command: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    good = process("verify", place)
-    assert (good.returncode, good.stderr) == (GOOD, "")
-    assert "verdict: good" in good.stdout
+    with pytest.raises(SystemExit) as exit_:
+        main([command, "--help"])
+    assert exit_.value.code == 0
+    text = capsys.readouterr().out
+    assert text.startswith(f"usage: python -m wal {command} ")
+    assert f"\n\nexample:\n  python -m wal {command} ./data" in text
+    assert "\n\nexit codes:\n  0  good" in text
+    assert "the directory of the store" in text
 
-    segment = next(place.glob("*.seg"))
-    flip(segment, first_body(segment))
-    bad = process("verify", place)
-    assert bad.returncode == CORRUPT
-    assert f"CORRUPT: {segment.name}, offset 4096" in bad.stdout
 
-
-def test_a_pipe_that_closes_early_ends_inspect_without_a_traceback(
-    tmp_path: Path,
+def test_the_help_names_all_commands_and_the_exit_codes(
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
-    on_disk(store(600), tmp_path / "data")
-    with subprocess.Popen(
-        [sys.executable, "-m", "wal", "inspect", str(tmp_path / "data"), "--records"],
-        cwd=ROOT,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-    ) as child:
-        assert child.stdout is not None
-        assert child.stderr is not None
-        child.stdout.readline()
-        child.stdout.close()
-        errors = child.stderr.read()
-
-    assert errors == b""
-
-
-def test_help_tells_what_each_command_does_with_an_example() -> None:
-    for command in ("inspect", "verify", "stat", "repair"):
-        text = process(command, "--help").stdout
-        assert f"example:\n  python -m wal {command} ./data" in text
-        assert "exit codes:" in text
-
-
-WRITER = """
-import itertools, sys
-from wal.log import Log
-times = itertools.count(1_700_000_000_000_000_000)
-log = Log.open(
-    sys.argv[1],
-    wall_ns=lambda: next(times),
-    segment_size_bytes=16384,
-    reserve_bytes=16384,
-)
-for number in itertools.count():
-    log.append(b"payload %d " % number * (number % 40))
-    log.commit()
-    if number % 500 == 499:
-        snapshot = log.begin_snapshot()
-        snapshot.add(b"state")
-        log.finish_snapshot(snapshot, reach_lsn=log.appended_lsn)
-    if number == 20:
-        print("writing", flush=True)
-"""
-
-
-def test_verify_finds_a_store_good_while_another_process_writes_to_it(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    directory = tmp_path / "data"
-    with subprocess.Popen(
-        [sys.executable, "-c", WRITER, str(directory)], cwd=ROOT, stdout=subprocess.PIPE
-    ) as child:
-        assert child.stdout is not None
-        assert child.stdout.readline() == b"writing\n"
-        try:
-            seen = [run(capsys, "verify", directory) for _ in range(60)]
-            listed = run(capsys, "inspect", directory, "--json")
-            counted = run(capsys, "stat", directory)
-        finally:
-            child.kill()
-
-    assert [(code, out, err) for code, out, err in seen if code != GOOD] == []
-    assert len({out for _, out, _ in seen}) > 1, "nothing was written meanwhile"
-    assert f"process {child.pid}, open since" in seen[-1][1]
-    assert '"fault"' not in listed[1]
-    assert counted[0] == GOOD
-    assert run(capsys, "verify", directory)[0] in (GOOD, TORN)
+    with pytest.raises(SystemExit) as exit_:
+        main(["--help"])
+    assert exit_.value.code == 0
+    text = capsys.readouterr().out
+    assert "exit codes:\n  0  good" in text
+    for summary in (
+        "inspect       list what a store holds, frame by frame",
+        "verify        check every byte that counts",
+        "stat          show a store in figures",
+        "repair        rescue what is readable into a new store",
+    ):
+        assert summary.split() in [line.split() for line in text.splitlines()]
 
 
 # -- verify ----------------------------------------------------------------------------
+
+
+def test_verify_says_all_of_a_good_store(capsys: pytest.CaptureFixture[str]) -> None:
+    disk = store(30, snapshots_at=(28,))
+    assert of(disk, capsys, "verify") == (
+        GOOD,
+        [
+            (
+                "memory: 5 segment(s) and 1 snapshot(s) hold 30 record(s), LSN 1 to 30; "
+                "all was read to the end"
+            ),
+            "verdict: good",
+        ],
+        "",
+    )
+
+
+def test_verify_says_of_a_store_without_a_record_who_left_it(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    disk = MemoryFileSystem()
+    open_log(disk).start()
+    disk.put("LOCK", b"")
+    assert of(disk, capsys, "verify") == (
+        GOOD,
+        [
+            (
+                "memory: 1 segment(s) and 0 snapshot(s) hold 0 record(s); all was read to "
+                "the end"
+            ),
+            "not closed: left by a crash",
+            "verdict: good",
+        ],
+        "",
+    )
+
+
+def test_verify_says_all_of_damage_and_of_a_torn_tail(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    disk = store(3, close=False)
+    (name,) = segments_of(disk)
+    disk.flip_bit(name, 8 * (4096 + 70))
+    disk.overwrite(name, 4096 + 256, bytes(64))
+    disk.put("LOCK", b"process 7")
+
+    code, lines, _ = of(disk, capsys, "verify")
+
+    assert code == CORRUPT  # the worse of the two
+    assert lines == [
+        (
+            f"CORRUPT: {name}, offset 4096: a bad frame, and the frame at offset 4224 (LSN "
+            "2) proves that LSN 1 had been synced"
+        ),
+        (
+            "    LSN 1 is expected there; the next valid frame is at offset 4224 (LSN 2); 2 "
+            "record(s) at stake, at least"
+        ),
+        "    unreadable: LSN 1 to 1 (1 record(s))",
+        f"torn: {name}, offset 4352: a torn frame: its header was never written",
+        (
+            "    LSN 3 is expected there; no valid frame follows in this file; 1 record(s) "
+            "at stake, at least"
+        ),
+        (
+            "memory: 1 segment(s) and 0 snapshot(s) hold 1 record(s), LSN 2 to 2; all was "
+            "read to the end"
+        ),
+        "not closed: in use by process 7, or left so by a crash",
+        (
+            "verdict: CORRUPT, 2 fault(s); nothing was changed. Rescue what is readable: "
+            "python -m wal repair memory --out NEWDIR"
+        ),
+    ]
+
+
+def test_verify_says_when_damage_would_look_like_a_torn_tail(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    disk = MemoryFileSystem()
+    segment = SegmentBuilder()
+    segment.add(b"1")
+    at = segment.add(b"2", flags=Flag.RELAXED)
+    segment.data[at + 64] ^= 1
+    segment.put(disk)
+    write_identity(disk, StoreIdentity(segment.header.store_uuid, 1))
+
+    code, lines, _ = of(disk, capsys, "verify")
+
+    assert code == TORN
+    assert lines[2] == "    damage would look the same here"
+    assert lines[-1] == (
+        "verdict: torn tail, as a crash leaves it; the next open keeps it aside and "
+        "cuts it off"
+    )
+
+
+@pytest.mark.parametrize("holder", [b"process 7", b""])
+def test_verify_says_of_a_log_that_is_being_written_by_whom(
+    capsys: pytest.CaptureFixture[str], holder: bytes
+) -> None:
+    disk = Eventful()
+    log = open_log(disk)
+    append(log, 3)
+    disk.put("LOCK", holder)
+
+    def go_on() -> None:
+        append(log, 12)
+
+    disk.after(2, go_on)  # when the segments were listed
+
+    code, lines, _ = of(disk, capsys, "verify")
+
+    assert code == GOOD
+    by = holder.decode() or "another process"
+    assert lines[-2:] == [f"not closed: being written by {by}", "verdict: good"]
+
+
+@pytest.mark.parametrize(
+    ("damage", "code", "verdict"),
+    [(None, GOOD, "good"), ("torn", TORN, "torn"), ("flip", CORRUPT, "corrupt")],
+)
+def test_the_verdict_in_json_has_all_figures(
+    capsys: pytest.CaptureFixture[str], damage: str | None, code: int, verdict: str
+) -> None:
+    disk = store(3, close=False)
+    (name,) = segments_of(disk)
+    wall = frames_of(disk, name)[1][1].wall_ns
+    if damage == "flip":
+        disk.flip_bit(name, 8 * (4096 + 256 + 70))
+    elif damage == "torn":
+        disk.overwrite(name, 4096 + 256, bytes(64))
+    else:
+        wall = frames_of(disk, name)[2][1].wall_ns
+
+    found, lines, _ = of(disk, capsys, "verify", "--json")
+
+    assert found == code
+    records = 3 if damage is None else 2
+    assert json.loads(lines[-1]) == {
+        "type": "verdict",
+        "verdict": verdict,
+        "records": records,
+        "first_lsn": 1,
+        "last_lsn": records,
+        "segments": 1,
+        "snapshots": 0,
+        "frames": records,
+        "faults": 0 if damage is None else 1,
+        "last_wall": iso_utc(wall),
+        "closed": False,
+        "holder": disk.content("LOCK").decode().strip(),
+    }
+
+
+def test_verify_shows_on_a_terminal_how_far_it_is(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    disk = store(8)  # a full segment, and one that was closed
+    sizes = [len(disk.content(name)) for name in segments_of(disk)]
+    with contextlib.redirect_stderr(Terminal()) as shown:
+        of(disk, capsys, "verify")
+    total = sum(sizes)
+    assert shown.getvalue().split("\r") == [
+        "",
+        f"verifying: 0 % of {total:,} bytes",
+        f"verifying: {100 * sizes[0] // total} % of {total:,} bytes",
+        f"verifying: 100 % of {total:,} bytes",
+        "\033[K",
+    ]
+
+
+def test_verify_of_a_store_of_which_no_file_is_left_shows_that_it_is_through(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    disk = store(3)
+    disk.remove(segments_of(disk)[0])
+    with contextlib.redirect_stderr(Terminal()) as shown:
+        code, *_ = of(disk, capsys, "verify")
+    assert code == CORRUPT
+    assert "verifying: 100 % of 0 bytes" in shown.getvalue()
 
 
 def test_verify_says_good_and_what_it_read(
@@ -273,7 +412,123 @@ def test_inspect_begins_and_ends_where_it_is_told(
     assert records[0]["ascii"].startswith("record 23 record 23")
 
 
+def test_inspect_speaks_to_people_on_a_terminal_and_json_when_asked(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    disk = store(3)
+    for option, first in (([], "STORE"), (["--json"], '{"type"')):
+        with contextlib.redirect_stdout(Terminal()) as shown:
+            of(disk, capsys, "inspect", *option)
+        assert shown.getvalue().startswith(first)
+
+
 # -- stat ------------------------------------------------------------------------------
+
+
+def test_stat_says_all_of_a_store_that_is_in_use(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    disk = store(3, close=False)
+    (name,) = segments_of(disk)
+    disk.put("LOCK", b"process 7")
+    disk.flip_bit(name, 8 * (4096 + 256 + 70))
+    disk.put("STORE.x", bytes(1234))
+    identity = read_identity(disk)
+    other = 1234 + len(disk.content("STORE")) + len(b"process 7")
+    ready = sum(n.startswith("ready-") for n in disk.names())
+
+    code, lines, _ = of(disk, capsys, "stat")
+
+    assert code == GOOD
+    assert lines == [
+        "path              memory",
+        f"uuid              {identity.uuid.hex()}",
+        f"created           {iso_utc(identity.created_ns)}",
+        "repaired          False",
+        "records           2",
+        "first lsn         1",
+        "last lsn          2",
+        "segments          1",
+        "snapshots         0",
+        "frames            2",
+        "faults            1",
+        f"last wall         {iso_utc(frames_of(disk, name)[1][1].wall_ns)}",
+        "closed            False",
+        "holder            process 7",
+        "frame bytes       256",
+        "bytes per record  128.0",
+        "snapshot lsns     none",
+        "segment files     1 of 5,120 bytes",
+        "snapshot files    0 of 0 bytes",
+        f"ready files       {ready} of {5120 * ready:,} bytes",
+        "torn files        0 of 0 bytes",
+        "damaged files     0 of 0 bytes",
+        "temporary files   0 of 0 bytes",
+        f"other files       3 of {other:,} bytes",
+        "not closed: in use by process 7, or left so by a crash",
+        "1 fault(s): python -m wal verify memory",
+    ]
+
+
+def test_stat_in_json_has_all_figures(capsys: pytest.CaptureFixture[str]) -> None:
+    disk = store(12, snapshots_at=(10,))
+    first, second = segments_of(disk)
+    identity = read_identity(disk)
+    frames = [frame for name in (first, second) for _, frame in frames_of(disk, name)]
+    size = sum(frame.frame_bytes for frame in frames)
+
+    code, lines, _ = of(disk, capsys, "stat", "--json")
+
+    assert (code, len(lines)) == (GOOD, 1)
+    figures = json.loads(lines[0])
+    kinds = figures.pop("files")
+    assert figures == {
+        "type": "stat",
+        "path": "memory",
+        "uuid": identity.uuid.hex(),
+        "created": iso_utc(identity.created_ns),
+        "repaired": False,
+        "records": 12,
+        "first_lsn": 1,
+        "last_lsn": 12,
+        "segments": 2,
+        "snapshots": 1,
+        "frames": 13,
+        "faults": 0,
+        "last_wall": iso_utc(frames[-1].wall_ns),
+        "closed": True,
+        "holder": "",
+        "frame_bytes": size,
+        "bytes_per_record": round(size / 12, 1),
+        "snapshot_lsns": [10],
+    }
+    assert tuple(kinds) == KINDS
+    assert kinds["segment"] == {
+        "count": 2,
+        "bytes": len(disk.content(first)) + len(disk.content(second)),
+    }
+
+
+def test_stat_of_a_store_without_its_identity_says_so(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    disk = store(1200)
+    uuid = read_identity(disk).uuid
+    disk.flip_bit("STORE", 99)
+
+    _, lines, _ = of(disk, capsys, "stat")
+
+    assert lines[1:5] == [
+        "uuid              -",
+        "created           -",
+        "repaired          -",
+        "records           1,200",
+    ]
+    assert "last lsn          1200" in lines
+    _, lines, _ = of(disk, capsys, "stat", "--json")
+    figures = json.loads(lines[0])
+    assert figures["uuid"] is figures["created"] is figures["repaired"] is None
+    assert uuid
 
 
 def test_stat_shows_a_store_in_figures(
@@ -402,6 +657,83 @@ def test_repair_never_writes_into_a_directory_that_holds_something(
     assert not (place / "inside").exists()
 
 
+def test_repair_says_all_that_it_did(capsys: pytest.CaptureFixture[str]) -> None:
+    disk, out = store(12, close=False), MemoryFileSystem("new")
+    first, second = segments_of(disk)
+    disk.flip_bit(first, 8 * (4096 + 70))
+    disk.put("LOCK", b"process 7")
+    places: dict[str, FileSystem] = {"memory": disk, "new": out}
+
+    code = main(["repair", "memory", "--out", "new"], files_at=places.__getitem__)
+
+    what = verify(disk, pause=lambda: None).faults[0].what
+    captured = capsys.readouterr()
+    assert (code, captured.err) == (LOST, "")
+    assert captured.out.splitlines() == [
+        f"CORRUPT: {first}, offset 4096: {what}",
+        (
+            "    LSN 1 is expected there; the next valid frame is at offset 4224 (LSN 2); 7 "
+            "record(s) at stake, at least"
+        ),
+        "    unreadable: LSN 1 to 1 (1 record(s))",
+        (
+            "note: LOCK says process 7; if that process still runs, the new store is a copy "
+            "of one moment of it"
+        ),
+        "LOST: LSN 1 to 1 (1 record(s))",
+        (
+            f"new: new store {read_identity(out).uuid.hex()} with 11 record(s), LSN 2 to "
+            f"12, in 2 segment(s), and 0 snapshot(s); the next record gets LSN "
+            f"{12 + LSN_SKIP + 1}"
+        ),
+        "records are lost: 1 range(s), listed above",
+    ]
+    assert second
+
+
+def test_repair_of_a_store_without_a_record_names_no_numbers(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    disk, out = MemoryFileSystem(), MemoryFileSystem("new")
+    with open_log(disk) as log:
+        log.start()
+    places: dict[str, FileSystem] = {"memory": disk, "new": out}
+
+    code = main(["repair", "memory", "--out", "new"], files_at=places.__getitem__)
+
+    assert code == GOOD
+    assert capsys.readouterr().out.splitlines() == [
+        (
+            f"new: new store {read_identity(out).uuid.hex()} with 0 record(s), in 1 "
+            "segment(s), and 0 snapshot(s); the next record gets LSN 1"
+        ),
+        "nothing is lost",
+    ]
+
+
+class Forgetful(MemoryFileSystem):
+    """A disk that gives back a byte of a segment otherwise than it took it."""
+
+    def pread(self, handle: Handle, size_bytes: int, offset: int) -> bytes:
+        data = bytearray(super().pread(handle, size_bytes, offset))
+        if offset == 0 and len(data) > 4096:
+            data[4096 + 70] ^= 1
+        return bytes(data)
+
+
+def test_a_new_store_that_does_not_come_back_as_written_is_no_rescue(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    disk, out = store(3), Forgetful("new")
+    places: dict[str, FileSystem] = {"memory": disk, "new": out}
+
+    code = main(["repair", "memory", "--out", "new"], files_at=places.__getitem__)
+
+    error = capsys.readouterr().err
+    assert code == IO_ERROR
+    assert error.startswith("wal: new: did not come back as it was written: CORRUPT: ")
+
+
 # -- what goes wrong -------------------------------------------------------------------
 
 
@@ -454,6 +786,28 @@ def test_a_disk_that_cannot_be_read_is_no_verdict(
         assert code == IO_ERROR
         error = capsys.readouterr().err
         assert f"memory/{name}: Input/output error; this is no verdict" in error
+
+
+def test_an_error_without_a_file_names_the_directory(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    disk = Nameless()
+
+    code, out, error = of(disk, capsys, "verify")
+
+    assert (code, out) == (IO_ERROR, [])
+    assert error == (
+        "wal: memory: out of order; this is no verdict on the data. If the disk is "
+        "failing, copy the directory with a tool that goes on after read errors, and "
+        "work on the copy\n"
+    )
+
+
+class Nameless(MemoryFileSystem):
+    """A disk whose errors have a text and nothing else."""
+
+    def exists(self) -> bool:
+        raise OSError("out of order")
 
 
 def test_a_full_disk_ends_a_repair_with_an_error(
