@@ -395,7 +395,7 @@ def test_what_may_be_a_write_under_way_is_looked_at_again() -> None:
 @pytest.mark.parametrize("size_bytes", [10, 400_000])
 def test_behind_the_last_good_frame_a_copy_has_zeros(size_bytes: int) -> None:
     """Also where that lies behind the first piece that is copied."""
-    payloads = [b"x" * size_bytes] * 5
+    payloads = [b"x" * size_bytes] * 6
     disk, out = killed_store(*payloads, segment_size_bytes=2 << 20), place()
     name = segments_of(disk)[-1]
     at, _ = frames_of(disk, name)[-1]
