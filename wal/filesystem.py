@@ -25,7 +25,8 @@ import contextlib
 import errno
 import fcntl
 import os
-from collections.abc import Iterator
+import re
+from collections.abc import Iterable, Iterator
 from typing import Final, NamedTuple, NewType
 
 Handle = NewType("Handle", int)
@@ -38,6 +39,7 @@ NO_DESCRIPTOR: Final = frozenset({errno.EMFILE, errno.ENFILE})
 REMOVED: Final = "was removed while it was open, with all it held"
 """What a sync of a file that no name leads to any more is told."""
 _MODE: Final = 0o644
+_OCTAL: Final = re.compile(r"\\([0-7]{3})")
 _DIRECTORY: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
 
 
@@ -246,18 +248,14 @@ class FileSystem:
 
     def kind(self) -> str:
         """Return the kind of file system, such as "ext4"; "" if that is not known."""
-        place = os.path.realpath(self.path)
-        kind, longest = "", 0
         try:
-            with open("/proc/self/mounts", encoding="utf-8") as mounts:
-                for line in mounts:
-                    _, at, found, *_ = line.split()
-                    # A later mount on the same place hides the earlier one.
-                    if len(at) >= longest and os.path.commonpath([at, place]) == at:
-                        kind, longest = found, len(at)
+            # Names need not be text; what is not comes as it does from the system.
+            with open(
+                "/proc/self/mounts", encoding="utf-8", errors="surrogateescape"
+            ) as mounts:
+                return kind_at(os.path.realpath(self.path), mounts)
         except OSError:
             return ""
-        return kind
 
     def entropy(self, size_bytes: int) -> bytes:
         """Return random bytes for uuids and salts."""
@@ -298,6 +296,24 @@ class FileSystem:
         except OSError as error:
             error.filename = os.path.join(self.path, name) if name else self.path
             raise
+
+
+def kind_at(place: str, mounts: Iterable[str]) -> str:
+    """Return the kind of file system that a path lies on, "" if no mount holds it.
+
+    Args:
+        place: absolute, without links.
+        mounts: lines of device, place, kind and more, as /proc/self/mounts has them: a
+            blank in a name, and what else would part the fields, is an octal number.
+    """
+    kind, longest = "", 0
+    for line in mounts:
+        _, at, found, *_ = line.split(" ")
+        at = _OCTAL.sub(lambda number: chr(int(number[1], 8)), at)
+        # A later mount on the same place hides the earlier one.
+        if len(at) >= longest and os.path.commonpath([at, place]) == at:
+            kind, longest = found, len(at)
+    return kind
 
 
 def _sync_path(path: str) -> None:

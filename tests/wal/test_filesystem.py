@@ -14,6 +14,7 @@ from wal.filesystem import (
     FileSystem,
     Free,
     Handle,
+    kind_at,
     opened,
     read_whole,
     write_fully,
@@ -414,6 +415,36 @@ def test_the_kind_of_a_file_system_is_that_of_the_nearest_mount() -> None:
     assert FileSystem("/proc/not/there").kind() == "proc"
     assert FileSystem("/dev/shm/..").kind() == FileSystem("/dev").kind()
     assert FileSystem("/").kind() == FileSystem("/procession").kind() != ""
+
+
+@pytest.mark.parametrize(
+    ("place", "kind"),
+    [
+        ("/", "ext4"),
+        ("/srv", "ext4"),
+        ("/srvx/data", "ext4"),
+        ("/srv/a b/data", "nfs4"),
+        ("/srv/a", "ext4"),
+        ("/srv/a\\b", "xfs"),
+        ("/srv/c\xa0d/data", "zfs"),
+        ("/srv/\udcff/data", "btrfs"),
+        ("/twice", "overlay"),
+    ],
+)
+def test_a_mount_is_found_by_its_name_whatever_stands_in_it(
+    place: str, kind: str
+) -> None:
+    mounts = [
+        "/dev/vda / ext4 rw,relatime 0 0\n",
+        "host:/x /srv/a\\040b nfs4 rw 0 0\n",
+        "/dev/vdb /srv/a\\134b xfs rw 0 0\n",
+        "pool /srv/c\xa0d zfs rw 0 0\n",
+        "/dev/vdc /srv/\udcff btrfs rw 0 0\n",
+        "tmpfs /twice tmpfs rw 0 0\n",
+        "overlay /twice overlay rw 0 0\n",
+    ]
+    assert kind_at(place, mounts) == kind
+    assert kind_at(place, []) == ""
 
 
 def test_write_fully_goes_on_after_short_writes(tmp_path: Path) -> None:

@@ -91,18 +91,40 @@ def test_the_exit_codes_are_those_that_are_promised() -> None:
     assert (GOOD, IO_ERROR, USAGE, TORN, CORRUPT, LOST) == (0, 1, 2, 3, 4, 4)
 
 
-@pytest.mark.parametrize("command", ["inspect", "verify", "stat", "repair"])
-def test_the_help_of_a_command_has_an_example_and_the_exit_codes(
-    command: str, capsys: pytest.CaptureFixture[str]
+@pytest.mark.parametrize(
+    ("command", "usage", "told"),
+    [
+        (
+            "inspect",
+            "[--json | --text] [--records] [--from LSN] [--limit N] PATH",
+            [
+                "List STORE, the snapshots,",
+                "--json JSON lines;",
+                "--text lines for people;",
+                "--records show every record",
+                "--from LSN begin the log",
+                "--limit N end after N frames",
+            ],
+        ),
+        ("verify", "[--json] PATH", ["Read every segment", "--json JSON lines"]),
+        ("stat", "[--json] PATH", ["Show sizes,", "--json JSON lines"]),
+        ("repair", "--out NEWDIR PATH", ["Copy every record", "--out NEWDIR where"]),
+    ],
+    ids=["inspect", "verify", "stat", "repair"],
+)
+def test_the_help_of_a_command_tells_what_it_does_its_options_and_an_example(
+    command: str, usage: str, told: list[str], capsys: pytest.CaptureFixture[str]
 ) -> None:
     with pytest.raises(SystemExit) as exit_:
         main([command, "--help"])
     assert exit_.value.code == 0
     text = capsys.readouterr().out
-    assert text.startswith(f"usage: python -m wal {command} ")
     assert f"\n\nexample:\n  python -m wal {command} ./data" in text
     assert "\n\nexit codes:\n  0  good" in text
-    assert "the directory of the store" in text
+    words = " ".join(text.split())
+    assert words.startswith(f"usage: python -m wal {command} [-h] {usage} ")
+    for part in [*told, "PATH the directory of the store"]:
+        assert part in words
 
 
 def test_the_help_names_all_commands_and_the_exit_codes(
@@ -112,6 +134,7 @@ def test_the_help_names_all_commands_and_the_exit_codes(
         main(["--help"])
     assert exit_.value.code == 0
     text = capsys.readouterr().out
+    assert text.startswith("usage: python -m wal [-h] COMMAND ...\n\nLook at a ")
     assert "exit codes:\n  0  good" in text
     for summary in (
         "inspect       list what a store holds, frame by frame",

@@ -65,13 +65,6 @@ def test_a_pipe_that_closes_early_ends_inspect_without_a_traceback(
     assert errors == b""
 
 
-def test_help_tells_what_each_command_does_with_an_example() -> None:
-    for command in ("inspect", "verify", "stat", "repair"):
-        text = process(command, "--help").stdout
-        assert f"example:\n  python -m wal {command} ./data" in text
-        assert "exit codes:" in text
-
-
 WRITER = """
 import itertools, sys
 from wal.log import Log
