@@ -445,6 +445,17 @@ def test_inspect_speaks_to_people_on_a_terminal_and_json_when_asked(
         assert shown.getvalue().startswith(first)
 
 
+def test_inspect_lists_a_segment_without_a_record(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    disk = MemoryFileSystem()
+    open_log(disk).start()
+
+    _, lines, _ = of(disk, capsys, "inspect")
+
+    assert [json.loads(line)["type"] for line in lines][-1] == "segment"
+
+
 # -- stat ------------------------------------------------------------------------------
 
 
@@ -795,6 +806,15 @@ def test_wrong_usage_is_told_before_anything_is_read(
         main(arguments)
     assert exit_.value.code == USAGE
     assert "usage: python -m wal" in capsys.readouterr().err
+
+
+def test_a_number_that_is_none_is_shown_with_what_is_one(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    with pytest.raises(SystemExit):
+        main(["inspect", "data", "--limit", "many"])
+    error = capsys.readouterr().err
+    assert "--limit: 'many' is not a whole number from 0 on" in error
 
 
 def test_a_disk_that_cannot_be_read_is_no_verdict(
