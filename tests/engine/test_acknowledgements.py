@@ -65,6 +65,16 @@ def test_all_that_ended_meanwhile_take_one_record(clock: CountingClock) -> None:
     stage.core.check()
 
 
+def test_a_record_has_so_many_of_them_and_no_more(clock: CountingClock) -> None:
+    stage = Stage(clock, 7)
+    stage.ended._at_once = 3
+    before = stage.core.log.appended_lsn
+    for timer_id in stage.ids:
+        stage.ended.add(timer_id)
+    assert stage.ended.record() == before + 3
+    assert len(stage.timers) == 0
+
+
 def test_small_segments_take_them_in_parts(clock: CountingClock) -> None:
     stage = Stage(clock, 700, segment_size_bytes=5120)
     for timer_id in stage.ids:

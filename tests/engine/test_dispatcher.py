@@ -116,6 +116,29 @@ def test_threads_start_when_they_are_needed(
     assert 1 <= len(dispatcher._threads) <= 8
 
 
+def test_who_rests_is_woken_before_another_is_started(
+    make: MakeDispatcher, deliveries: Deliveries, clock: CountingClock
+) -> None:
+    dispatcher = make(8)
+    for number in range(1, 9):
+        dispatcher.put(ids(number))
+        clock.settle(PATIENCE_S)
+    assert len(dispatcher._threads) == 1
+    assert deliveries.done == list(range(1, 9))
+
+
+def test_its_threads_are_numbered_and_keep_no_process_alive(
+    make: MakeDispatcher, deliveries: Deliveries
+) -> None:
+    deliveries.doors = {number: Door() for number in (1, 2, 3)}
+    dispatcher = make(3)
+    dispatcher.put(ids(1, 2, 3))
+    threads = dispatcher._threads
+    names = sorted(thread.name for thread in threads)
+    assert names == [f"timingwheel-worker-{number}" for number in (0, 1, 2)]
+    assert all(thread.daemon for thread in threads)
+
+
 def test_every_timer_of_a_burst_gets_a_worker_of_its_own_while_there_are_some(
     make: MakeDispatcher, deliveries: Deliveries
 ) -> None:
@@ -149,6 +172,16 @@ def test_a_full_queue_has_no_room_until_half_of_it_has_gone(
     deliveries.wait_for(QUEUE_MAX + 1)
     assert calls == [half], "the tick thread is told once, when half is free"
     assert dispatcher.room == QUEUE_MAX
+
+
+def test_while_there_was_room_all_along_nobody_is_told_of_it(
+    make: MakeDispatcher, deliveries: Deliveries
+) -> None:
+    calls: list[int] = []
+    dispatcher: Dispatcher = make(1, lambda: calls.append(dispatcher.room))
+    dispatcher.put(ids(*range(1, QUEUE_MAX // 2 + 1)))
+    deliveries.wait_for(QUEUE_MAX // 2)
+    assert calls == []
 
 
 def test_stopping_starts_nothing_more_and_waits_for_what_runs(

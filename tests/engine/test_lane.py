@@ -2,24 +2,39 @@
 
 from __future__ import annotations
 
+import functools
 import inspect
 import math
 import random
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 
 from tests.engine.lane_bodies import LANES, CompiledLane, needs_the_compiled_lane
-from tests.engine.stage import SECOND_NS, SMALL, CountingClock, fill_up
+from tests.engine.stage import (
+    SECOND_NS,
+    SMALL,
+    CountingClock,
+    fill_up,
+    repeat_until,
+)
 from timingwheel.engine.arguments import (
     BATCH_BYTES_MAX,
     BATCH_TIMERS_MAX,
     PAYLOAD_BYTES_MAX,
 )
+from timingwheel.engine.core import EngineCore
 from timingwheel.engine.lane import DELAY_MAX_S, Lane
-from timingwheel.engine.records import Base
+from timingwheel.engine.records import (
+    DEADLINE_MAX_NS,
+    Base,
+    clock_stepped,
+    timer_scheduled,
+)
 from timingwheel.engine.timers import Timers
 from timingwheel.engine.volatile import VolatileLog
+from wal.errors import DiskFullError
 from wal.frame import decode_records
 from wal.log import Log
 from wal.testing import MemoryFileSystem
@@ -206,6 +221,120 @@ def test_what_is_unusual_goes_the_general_way_and_nothing_has_changed(
     timers.core.check()
 
 
+def test_up_to_the_last_deadline_the_lane_goes_and_no_further(
+    make_lane: MakeLane, clock: CountingClock
+) -> None:
+    timers = Timers(VolatileLog(), clock, may_wait=True)
+    lane, core = make_lane(timers.core), timers.core
+    clock.advance(ns=(DEADLINE_MAX_NS - core.elapsed_ns()) % SECOND_NS)
+    delay = (DEADLINE_MAX_NS - core.elapsed_ns()) // SECOND_NS
+    assert lane.schedule(delay, b"") == 1
+    assert lane.schedule_many([1, delay], [b"", b""]) == 2
+    assert lane.reschedule(1, delay) == 4
+    clock.advance(ns=1)
+    assert lane.schedule(delay, b"") == 0
+    assert lane.schedule_many([1, delay], [b"", b""]) == 0
+    assert lane.reschedule(1, delay) == 0
+    slots = [core.state.slot_of(timer_id) for timer_id in (1, 3)]
+    assert [core.state.table.deadline_ns(slot) for slot in slots] == [
+        DEADLINE_MAX_NS
+    ] * 2
+    core.check()
+
+
+@pytest.mark.parametrize("delay", [0, 0.0, DELAY_MAX_S, float(DELAY_MAX_S)])
+def test_no_delay_and_the_longest_of_all_go_by_the_lane(
+    make_lane: MakeLane, delay: float
+) -> None:
+    early = CountingClock(wall_ns=SECOND_NS)
+    timers = Timers(VolatileLog(), early, may_wait=True)
+    lane = make_lane(timers.core)
+    assert lane.schedule(delay, b"") == 1
+    assert lane.schedule_many([delay], [b""]) == 2
+    assert lane.reschedule(1, delay) == 3
+    deadline_ns = SECOND_NS + int(delay) * SECOND_NS
+    assert [timer.deadline_ns for timer in timers.first(9)] == [deadline_ns] * 2
+
+
+def test_the_largest_payload_and_the_largest_batch_go_by_the_lane(
+    make_lane: MakeLane, clock: CountingClock
+) -> None:
+    timers = Timers(VolatileLog(), clock, may_wait=True)
+    lane = make_lane(timers.core)
+    largest = bytes(PAYLOAD_BYTES_MAX)
+    assert lane.schedule(1, largest) == 1
+    assert lane.schedule_many([1], [largest]) == 2
+    parts, left = divmod(BATCH_BYTES_MAX, PAYLOAD_BYTES_MAX)
+    payloads = [largest] * parts + [bytes(left)]
+    assert lane.schedule_many([1] * len(payloads), payloads) == 3
+    assert (
+        lane.schedule_many([1] * len(payloads), [*payloads[:-1], bytes(left + 1)]) == 0
+    )
+    most = [1] * BATCH_TIMERS_MAX
+    assert lane.schedule_many(most, [b""] * len(most)) == 3 + len(payloads)
+
+
+def test_while_too_much_is_unsynced_the_lane_takes_only_what_removes_work(
+    make_lane: MakeLane, clock: CountingClock
+) -> None:
+    """And what moves it; new timers have to wait, which the general way does."""
+    log = Log.open(
+        MemoryFileSystem(),
+        wall_ns=clock.wall_ns,
+        segment_size_bytes=4 << 20,
+        durability="interval",
+        background=False,
+    )
+    timers = Timers(log, clock, may_wait=True)
+    lane, core = make_lane(timers.core), timers.core
+    first = lane.schedule(9, b"")
+    while not log.congested:
+        core.submit(lambda _: [clock_stepped(0)] * 22_000)
+    assert (lane.schedule(1, b""), lane.schedule_many([1], [b""])) == (0, 0)
+    before = log.appended_lsn
+    assert lane.reschedule(first, 7) == before + 1
+    assert lane.cancel(first) == before + 2
+    log.sync()
+    assert lane.schedule(1, b"") == before + 3
+    core.close()
+
+
+def _transact(core: EngineCore, record: bytes) -> None:
+    core.transact(lambda _: [record])
+
+
+@pytest.mark.parametrize(
+    "change",
+    [lambda lane: lane.cancel(1), lambda lane: lane.reschedule(1, 7)],
+    ids=["cancel", "reschedule"],
+)
+def test_on_a_full_disk_the_lane_leaves_the_reserve_to_what_removes_work(
+    make_lane: MakeLane, clock: CountingClock, change: Callable[[Lane], int]
+) -> None:
+    disk = MemoryFileSystem()
+    log = Log.open(
+        disk,
+        wall_ns=clock.wall_ns,
+        segment_size_bytes=5120,
+        reserve_bytes=1,
+        background=False,
+    )
+    timers = Timers(log, clock, may_wait=True)
+    lane, core = make_lane(timers.core), timers.core
+    assert lane.schedule(9, b"") == 1
+    core.make_room(urgent=False)  # one segment, and one in reserve
+    disk.capacity_bytes = disk.used_bytes
+    for size in (500, 20, 0):
+        record = timer_scheduled(Base.WALL, 1 << 62, bytes(size))
+        repeat_until(DiskFullError, functools.partial(_transact, core, record))
+    assert (lane.schedule(9, b""), lane.schedule_many([9], [b""])) == (0, 0)
+    before = log.appended_lsn
+    assert change(lane) == before + 1
+    core.check()
+    disk.capacity_bytes = None
+    core.close()
+
+
 @pytest.mark.parametrize(
     ("delays", "payloads"),
     [
@@ -249,6 +378,23 @@ def test_who_has_to_wait_or_is_refused_goes_the_general_way(
     assert (lane.schedule(1, b""), lane.schedule_many([1], [b""])) == (0, 0)
     assert (lane.cancel(first), lane.reschedule(first, 1)) == (0, 0)
     assert not core.lock.locked()
+
+
+def test_after_an_engine_ended_the_lane_takes_nothing(
+    make_lane: MakeLane, clock: CountingClock
+) -> None:
+    """Though its log would: a change was cut off, or the parent of a fork has it."""
+    for end in (
+        lambda core: core.life.fail(MemoryError()),
+        lambda core: core.life.leave_to_parent(),
+    ):
+        timers = Timers(VolatileLog(), clock, may_wait=True)
+        lane, core = make_lane(timers.core), timers.core
+        first = lane.schedule(9, b"")
+        end(core)
+        assert (lane.schedule(1, b""), lane.schedule_many([1], [b""])) == (0, 0)
+        assert (lane.cancel(first), lane.reschedule(first, 1)) == (0, 0)
+        assert core.log.appended_lsn == 1
 
 
 def test_the_tick_thread_is_woken_for_an_earlier_timer_alone(

@@ -414,11 +414,11 @@ def test_new_work_leaves_the_reserve_to_what_removes_work(
 def test_new_work_waits_while_too_much_is_unsynced_and_what_removes_work_does_not(
     disk: MemoryFileSystem,
 ) -> None:
-    with open_log(disk, segment_size_bytes=16 << 20, durability="interval") as log:
+    with open_log(disk, segment_size_bytes=4 << 20, durability="interval") as log:
         log.start()
         requests = Stage(log).requests
         while not requests.congested:
-            requests.submit(lambda _: [b"\x40" + bytes(1 << 20)])
+            requests.submit(lambda _: [b"\x40"] * 22_000)
         requests.transact(lambda _: [b"\x40"], urgent=True)
         assert log.durable_lsn == 0
         lsn = requests.transact(lambda _: [b"\x40"])

@@ -175,6 +175,36 @@ def test_a_log_that_was_long_at_open_gets_one_at_once(
     assert happened(snap_disk.named)
 
 
+def test_the_newest_snapshot_is_known_from_the_open_on(make: MakeStage) -> None:
+    first = make()
+    seen = [first.snapshotter.last]
+    first.grow(9_000)
+    written = first.snapshotter.write()
+    seen.append(first.snapshotter.last)
+    assert seen == [None, written]
+    first.core.close()
+    assert make().snapshotter.last == written
+
+
+def test_one_is_due_a_byte_beyond_the_growth_that_was_asked_for(
+    make: MakeStage,
+) -> None:
+    stage = make(every_bytes=1)
+
+    def due_after(grown_bytes: int) -> bool:
+        stage.snapshotter._begun_at = stage.log.bytes_written - grown_bytes
+        return stage.snapshotter._is_due()
+
+    assert [due_after(grown_bytes) for grown_bytes in (1, 2)] == [False, True]
+    twice = 2 * stage.snapshotter.write().size_bytes
+    assert [due_after(twice + more) for more in (0, 1)] == [False, True]
+
+
+def test_its_thread_has_a_name_and_keeps_no_process_alive(make: MakeStage) -> None:
+    thread = make().snapshotter._thread
+    assert (thread.name, thread.daemon) == ("timingwheel-snapshot", True)
+
+
 def test_one_that_finds_the_disk_full_is_given_up_and_tried_again_later(
     make: MakeStage,
     snap_disk: SnapDisk,

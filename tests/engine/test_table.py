@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import struct
 import sys
 from array import array
 from collections.abc import Callable
@@ -233,6 +234,7 @@ def test_a_wheel_batch_has_the_rows_of_one_base_and_their_ticks_rounded_up(
     assert [table.row(slot).timer_id for slot in batch.slots] == [*batch.timer_ids]
     assert batch.ticks == array("q", [1, 2, 0, 1 << 53, 1, 0, -(1 << 53)])
     assert batch.first_tick == -(1 << 53)
+    assert [column.typecode for column in batch[:3]] == ["I", "q", "q"]
     assert table.wheel_batch(array("I"), 0, tick_bits=10).first_tick == 0
 
 
@@ -257,6 +259,7 @@ def test_a_run_of_scheduled_records_becomes_rows(table: TimerTable) -> None:
     start = len(encode_records([timer_fired(1, 1)]))
     count, end, slots = table.insert_scheduled(101, body, at=start, known_lsn=0)
     assert count == len(SCHEDULED) == len(slots)
+    assert slots.typecode == "I"
     assert end == len(body) - start
     assert [table.row(slot) for slot in slots] == [
         Row(TimerId(100 + n), 100 + n, n << 40, 0, State.WAITING, n % 2, bytes(n))
@@ -335,6 +338,8 @@ def test_rows_are_packed_within_bounds_of_slots_and_bytes(table: TimerTable) -> 
     assert table.pack_rows(0, 3, bytes_max=10**6)[1] == 3
     part, after = table.pack_rows(0, 10, bytes_max=201)
     assert (len(part), after) == (300, 4)
+    part, after = table.pack_rows(0, 10, bytes_max=200)
+    assert (len(part), after) == (200, 3)
     assert table.pack_rows(1, 1, bytes_max=99) == (b"", 2)
     assert table.pack_rows(10, 5, bytes_max=99) == (b"", 10)
 
@@ -345,6 +350,36 @@ def test_a_block_that_ends_within_a_row_is_refused(table: TimerTable) -> None:
     for end in range(1, len(block)):
         with pytest.raises(TimingWheelError, match=f"{end} bytes.*row at byte 0"):
             type(table)().load_rows(block[:end], 0)
+
+
+@pytest.mark.parametrize(
+    ("timer_id", "state", "base", "fits"),
+    [
+        (1, State.WAITING, Base.WALL, True),
+        (1, State.FIRED, Base.ELAPSED, True),
+        (0, State.WAITING, Base.WALL, False),
+        (-1, State.WAITING, Base.WALL, False),
+        (1, State.WAITING - 1, Base.WALL, False),
+        (1, State.FIRED + 1, Base.ELAPSED, False),
+        (1, State.FIRED, Base.WALL + 1, False),
+    ],
+)
+def test_a_row_that_no_timer_has_is_refused_with_its_place(
+    table: TimerTable, timer_id: int, state: int, base: int, *, fits: bool
+) -> None:
+    insert(table, 7, b"sound")
+    sound = table.pack_rows(0, 1, bytes_max=1)[0]
+    row = struct.pack("<qqqIBBI", timer_id, 9, 5, 0, state, base, 1) + b"p"
+    back = type(table)()
+    if fits:
+        back.load_rows(sound + row, 0)
+        assert back.row(1) == Row(TimerId(1), 9, 5, 0, State(state), base, b"p")
+    else:
+        at, size = len(sound), len(sound) + len(row)
+        with pytest.raises(TimingWheelError, match=f"{size} bytes has no.*byte {at}:"):
+            back.load_rows(sound + row, 0)
+        assert back.timer_ids() == [7]
+    back.check()
 
 
 # -- many timers by id ---------------------------------------------------------------------

@@ -103,6 +103,11 @@ def test_timers_are_handed_on_when_they_are_due_in_order(
         assert stage.settle() == fired
 
 
+def test_its_thread_has_a_name_and_keeps_no_process_alive(make: MakeStage) -> None:
+    thread = make().ticker._thread
+    assert (thread.name, thread.daemon) == ("timingwheel-tick", True)
+
+
 def test_overdue_timers_fire_at_once(make: MakeStage, clock: CountingClock) -> None:
     stage = make()
     stage.schedule(2, 1, 1)

@@ -122,6 +122,13 @@ def test_many_timers_go_in_as_one_after_the_other() -> None:
         assert keys_due(line, line.now(reading(4 * TICK_NS))) == [2, 4, 1]
 
 
+def test_the_wheels_are_shown_by_name() -> None:
+    line = timeline()
+    line.insert(Base.WALL, WALL_NS + HOUR_NS, 1)
+    sizes = {name: len(wheel) for name, wheel in line.wheels().items()}
+    assert sizes == {"elapsed": 0, "wall": 1}
+
+
 def test_a_wall_tick_that_the_wheel_has_reached_is_passed_and_no_other() -> None:
     line = timeline()
     tick = WALL_NS >> TICK_BITS
@@ -163,13 +170,26 @@ def test_the_clock_back_by_one_tick_fires_nothing_and_breaks_nothing() -> None:
     assert keys_due(line, line.now(reading(100 * TICK_NS))) == [1]
 
 
-def test_a_flood_on_one_wheel_does_not_starve_the_other() -> None:
+@pytest.mark.parametrize("flooded", list(Base))
+def test_a_flood_on_one_wheel_does_not_starve_the_other(flooded: Base) -> None:
     line = timeline()
     for key in range(1, 100):
-        line.insert(Base.ELAPSED, WALL_NS, key)
-    line.insert(Base.WALL, WALL_NS + 1, 1_000)
+        line.insert(flooded, WALL_NS + 1, key)
+    (other,) = {*Base} - {flooded}
+    line.insert(other, WALL_NS + 1, 1_000)
     now = line.now(reading(HOUR_NS))
     assert 1_000 in keys_due(line, now, limit=5) + keys_due(line, now, limit=5)
+
+
+def test_the_limit_holds_for_both_wheels_and_those_passed_together() -> None:
+    line = timeline()
+    for key in range(1, 25):
+        passed_ns = -5 if key % 3 == 0 else TICK_NS
+        line.insert(Base.ELAPSED if key % 2 else Base.WALL, WALL_NS + passed_ns, key)
+    now = line.now(reading(HOUR_NS))
+    found = [keys_due(line, now, limit=limit) for limit in (5, 7, 7, 9, 9)]
+    assert [len(keys) for keys in found] == [5, 7, 7, 5, 0]
+    assert sorted(key for keys in found for key in keys) == list(range(1, 25))
 
 
 def test_the_next_due_is_never_after_a_deadline_and_gets_there(

@@ -63,10 +63,9 @@ class Acknowledgements:
             try:
                 lsn = self._timers.acknowledge(timer_ids)
             except RecordTooLargeError:
-                # Small segments hold few ids a record.
+                # Small segments hold few ids a record; one fits in any.
+                assert len(timer_ids) > 1, timer_ids
                 self._ended.extendleft(reversed(timer_ids))
-                if len(timer_ids) == 1:
-                    raise
                 self._at_once = len(timer_ids) // 2
             except (DiskFullError, OSError):
                 self._ended.extendleft(reversed(timer_ids))
