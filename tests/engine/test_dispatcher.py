@@ -127,6 +127,24 @@ def test_who_rests_is_woken_before_another_is_started(
     assert deliveries.done == list(range(1, 9))
 
 
+def test_as_many_as_rest_are_woken_before_another_is_started(
+    make: MakeDispatcher, deliveries: Deliveries, clock: CountingClock
+) -> None:
+    deliveries.doors = {number: Door(clock) for number in (1, 2, 3)}
+    dispatcher = make(6)
+    dispatcher.put(ids(1, 2, 3))
+    for door in deliveries.doors.values():
+        door.await_somebody()
+        door.open()
+    clock.settle(PATIENCE_S, threads=3)
+    dispatcher.put(ids(4, 5, 6))
+    clock.settle(PATIENCE_S, threads=3)
+    assert len(dispatcher._threads) == 3
+    dispatcher.put(ids(*range(7, 12)))
+    clock.settle(PATIENCE_S, threads=5)
+    assert len(dispatcher._threads) == 5
+
+
 def test_its_threads_are_numbered_and_keep_no_process_alive(
     make: MakeDispatcher, deliveries: Deliveries
 ) -> None:
@@ -214,6 +232,22 @@ def test_a_handler_that_takes_longer_than_the_grace_is_left_behind(
     dispatcher.put(ids(1))
     deliveries.doors[1].await_somebody()
     assert dispatcher.stop(0) is False
+
+
+def test_while_one_of_several_handlers_runs_they_have_not_all_ended(
+    make: MakeDispatcher, deliveries: Deliveries, clock: CountingClock
+) -> None:
+    deliveries.doors = {number: Door(clock) for number in (1, 2)}
+    dispatcher = make(2)
+    dispatcher.put(ids(1, 2))
+    for door in deliveries.doors.values():
+        door.await_somebody()
+    deliveries.doors[1].open()
+    deliveries.wait_for(1)
+    clock.settle(PATIENCE_S, threads=2)
+    assert dispatcher.stop(0) is False
+    deliveries.doors[2].open()
+    assert dispatcher.stop(PATIENCE_S) is True
 
 
 def test_a_handler_may_stop_its_own_pool(clock: CountingClock) -> None:

@@ -223,6 +223,35 @@ def test_stopping_hands_on_what_was_taken_out(
     assert not stage.ticker.alive
 
 
+def test_who_acknowledges_records_it_once_the_thread_is_over_and_not_before(
+    make: MakeStage, clock: CountingClock
+) -> None:
+    stage = make()
+    stage.schedule(1)
+    log = stage.core.log
+    seen = [stage.ticker.over]
+    stage.start()
+    clock.advance(2)
+    (timer_id,) = stage.settle()
+    stage.timers.begin(TimerId(timer_id))
+    seen.append(stage.ticker.over)
+    stage.ticker.stop()
+    before = log.appended_lsn
+    stage.ticker.acknowledge(TimerId(timer_id))
+    assert log.appended_lsn == before + 1
+    seen.append(stage.ticker.over)
+    assert seen == [False, False, True]
+
+
+def test_one_acknowledgement_wakes_it_and_those_beside_it_need_not(
+    make: MakeStage,
+) -> None:
+    stage = make()
+    stage.ticker._resting = True
+    stage.ticker.acknowledge(TimerId(1))
+    assert not stage.ticker._resting
+
+
 def test_stopping_what_never_started_is_nothing(make: MakeStage) -> None:
     stage = make()
     stage.ticker.stop()
