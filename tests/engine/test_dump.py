@@ -24,6 +24,9 @@ from timingwheel.engine.table import Row, State
 from timingwheel.errors import TimingWheelError
 from wal.snapshot import BLOCK_BYTES_MAX
 
+PACKED_ROW_BYTES = 34
+"""Of a row without its payload, as drawn in dump.py."""
+
 
 def new_state(reach_lsn: int = 0) -> EngineState:
     return EngineState(lambda _: None, reach_lsn=reach_lsn, gaps_allowed=False)
@@ -54,6 +57,39 @@ def test_rows_and_steps_come_back_as_they_were() -> None:
     assert rows(back) == rows(state)
     assert (back.steps_ns, back.steps_lsn) == (-5, 9_000)
     back.table.check()
+
+
+@pytest.mark.parametrize(
+    ("block_bytes", "sizes"),
+    [
+        (200, [200, 200, 200, 100]),
+        (201, [300, 300, 100]),
+        (700, [700]),
+        (701, [700]),
+    ],
+)
+def test_a_block_ends_with_the_row_that_fills_it(
+    block_bytes: int, sizes: list[int]
+) -> None:
+    state = new_state()
+    for timer_id in range(1, 8):
+        state.table.insert(
+            timer_id,
+            last_lsn=timer_id,
+            deadline_ns=5,
+            base=Base.WALL,
+            payload=bytes(100 - PACKED_ROW_BYTES),
+        )
+    blocks = dump(
+        state, iter(()), threading.Lock(), slots_a_step=1, block_bytes=block_bytes
+    )
+    *of_rows, _ = blocks
+    assert [len(block) - 1 for block in of_rows] == sizes
+
+
+def test_without_timers_there_is_no_block_of_rows() -> None:
+    (steps,) = dump(new_state(), iter(()), threading.Lock())
+    assert load(new_state(), steps) is None
 
 
 def test_the_owners_blobs_come_back_in_order() -> None:

@@ -6,16 +6,23 @@ import asyncio
 import errno
 import threading
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 
 from tests.engine.stage import PATIENCE_S, SMALL, CountingClock, Door, GatedDisk
 from timingwheel.engine.loop_commits import LoopCommits
+from timingwheel.engine.requests import Requests
+from timingwheel.engine.state import EngineState
 from timingwheel.engine.timers import Timers
+from timingwheel.engine.volatile import VolatileLog
 from wal.errors import CommitUnknownError
+from wal.frame import Lsn
 from wal.log import Log
 from wal.testing import MemoryFileSystem
+
+if TYPE_CHECKING:
+    from timingwheel.engine.core import EngineCore
 
 
 class CountingLoop(asyncio.SelectorEventLoop):
@@ -150,6 +157,46 @@ def test_a_commit_that_comes_before_the_future_is_there_is_not_missed(
         loop.meanwhile = stage.log.sync
         await stage.schedule()
         await stage.close()
+
+    run(main)
+
+
+class Meanwhile(VolatileLog):
+    """A log of which another thread has told all who waited, after the first look at it.
+
+    Args:
+        failure: what that commit ended with, None if all is durable.
+    """
+
+    def __init__(self, failure: Exception | None) -> None:
+        super().__init__()
+        self.next_lsn = Lsn(2)
+        self._failure = failure
+        self._looks = 0
+
+    @property
+    def durable_lsn(self) -> Lsn:
+        self._looks += 1
+        return Lsn(1) if self._looks > 1 and self._failure is None else Lsn(0)
+
+    def commit_soon(self, lsn: int) -> None:
+        self.failure = self._failure
+
+
+def test_a_commit_that_came_right_before_the_wait_was_noted_ends_it(
+    clock: CountingClock,
+) -> None:
+    """Its listener found nobody to wake, and no further commit may ever come."""
+
+    async def main() -> None:
+        for failure in (None, OSError("broken")):
+            log = Meanwhile(failure)
+            state = EngineState(lambda _: None, reach_lsn=0, gaps_allowed=False)
+            core = cast("EngineCore", Requests(log, state))
+            future = LoopCommits(core, asyncio.get_running_loop()).wait(1)
+            assert future.done()
+            error = future.exception()
+            assert (type(error) is CommitUnknownError) == (failure is not None)
 
     run(main)
 

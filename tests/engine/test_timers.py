@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import functools
 import math
+import re
 from collections.abc import Callable
 from typing import Any
 
@@ -82,7 +84,8 @@ def test_the_first_timers_come_in_due_order(timers: Timers) -> None:
 
 @pytest.mark.parametrize("limit", [-1, 1.0, None, "9", True])
 def test_a_bad_limit_is_refused(timers: Timers, limit: Any) -> None:
-    with pytest.raises(ArgumentError, match=r"limit is .*number of timers"):
+    message = f"limit is {limit!r}: pass a number of timers, 0 or more"
+    with pytest.raises(ArgumentError, match=re.escape(message)):
         timers.first(limit)
 
 
@@ -108,6 +111,11 @@ def test_a_bad_limit_is_refused(timers: Timers, limit: Any) -> None:
             lambda t: t.schedule_many([1, 9e9], [b"", b""]),
             DeadlineError,
             r"^delays\[1\] is 9000000000.0: ",
+        ),
+        (
+            lambda t: t.schedule_many([9e9, 1], [b"", b""]),
+            DeadlineError,
+            r"^delays\[0\] is 9000000000.0: ",
         ),
         (
             lambda t: t.schedule_many([1] * 65_537, [b""] * 65_537),
@@ -194,6 +202,31 @@ def test_a_fired_timer_that_a_full_disk_does_not_let_go_is_delivered_after_all(
     assert fire(timers, clock) == [1]
     assert timers.begin(1) == b"p"
     assert timers.cancel(1)[0] is False
+
+
+@pytest.mark.parametrize(
+    "end",
+    [
+        lambda timers: timers.acknowledge([1]),
+        lambda timers: timers.acknowledge([1, 2]),
+        lambda timers: timers.redeliver_later(1),
+    ],
+    ids=["acknowledge", "acknowledge many", "redeliver"],
+)
+def test_what_became_of_a_delivery_is_recorded_out_of_the_reserve_of_a_full_disk(
+    clock: CountingClock, end: Callable[[Timers], int]
+) -> None:
+    disk = MemoryFileSystem()
+    log = Log.open(disk, wall_ns=clock.wall_ns, **SMALL, background=False)
+    timers = Timers(log, clock, may_wait=True)
+    timers.schedule_many([1, 1], [b"", b""])
+    assert fire(timers, clock, 2) == [1, 2]
+    timers.core.make_room(urgent=False)  # one segment, and one in reserve
+    disk.capacity_bytes = disk.used_bytes
+    for size in (30_000, 3_000, 300, 0):
+        repeat_until(DiskFullError, functools.partial(timers.schedule, 99, bytes(size)))
+    before = log.appended_lsn
+    assert end(timers) == before + 1
 
 
 def test_a_fired_timer_that_is_moved_fires_again_at_its_new_deadline(

@@ -33,5 +33,5 @@ def test_a_closed_one_takes_no_more_records() -> None:
     log = VolatileLog()
     log.close()
     log.close()
-    with pytest.raises(LogClosedError):
+    with pytest.raises(LogClosedError, match=r"^the log is closed$"):
         log.append_group(b"", 1)
