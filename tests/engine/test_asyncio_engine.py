@@ -30,7 +30,13 @@ from timingwheel.errors import (
     EngineFailedError,
     PayloadTooLargeError,
 )
-from wal.errors import CommitUnknownError, DiskFullError, StoreInUseError
+from wal.errors import (
+    CommitUnknownError,
+    DiskFullError,
+    LogCorruptError,
+    StoreError,
+    StoreInUseError,
+)
 from wal.testing import MemoryFileSystem
 
 Test = Callable[..., Awaitable[None]]
@@ -102,6 +108,27 @@ async def opened(
 
 
 # -- the whole way -------------------------------------------------------------------------
+
+
+@on_a_loop
+async def test_an_engine_is_opened_with_what_it_was_told_of_its_store_and_its_disk(
+    clock: CountingClock,
+) -> None:
+    """A sector that may be torn is damage on most disks, and a cut-off end on others."""
+    with pytest.raises(StoreError, match="check the path"):
+        await opened(MemoryFileSystem(), Heard(), clock, create=False)
+    disk = MemoryFileSystem()
+    engine = await opened(disk, Heard(), clock)
+    await engine.schedule(60, b"\xff" * 2_000)
+    torn = disk.killed()
+    await engine.close()
+    segment = next(name for name in torn.names() if name.endswith(".seg"))
+    torn.flip_bit(segment, 8 * (4096 + 1_000))
+    with pytest.raises(LogCorruptError):
+        await opened(torn, Heard(), clock)
+    engine = await opened(torn, Heard(), clock, atomic_sectors=False)
+    assert len(engine) == 0
+    await engine.close()
 
 
 @on_a_loop
@@ -364,7 +391,7 @@ def a_plain_function(timer_id: int, payload: bytes) -> None:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"on_fire": a_plain_function}, "on_fire is .*pass async def handler"),
+        ({"on_fire": a_plain_function}, "on_fire is <function.*pass async"),
         ({"on_fire": None}, "on_fire is None: pass async def handler"),
         ({"workers": 0}, "workers is 0: "),
         ({"snapshot_every_bytes": 0}, "snapshot_every_bytes is 0: "),

@@ -35,7 +35,12 @@ from timingwheel.engine.engine import TimerEngine
 from timingwheel.engine.records import DEADLINE_MAX_NS, Base, timer_scheduled
 from timingwheel.engine.timers import Timer
 from timingwheel.errors import ArgumentError, EngineClosedError, EngineFailedError
-from wal.errors import CommitUnknownError, DiskFullError
+from wal.errors import (
+    CommitUnknownError,
+    DiskFullError,
+    LogCorruptError,
+    StoreError,
+)
 from wal.testing import MemoryFileSystem
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -58,6 +63,46 @@ def test_a_timer_is_delivered_when_it_is_due_and_then_gone(
     assert fired.calls == [(timer_id, b"tea")]
     assert len(engine) == 0
     assert engine.get(timer_id) is None
+
+
+def test_an_engine_is_opened_with_what_it_was_told_of_its_store_and_its_disk(
+    open_engine: OpenEngine, fired: Recorder
+) -> None:
+    """A sector that may be torn is damage on most disks, and a cut-off end on others."""
+    with pytest.raises(StoreError, match="check the path"):
+        open_engine(MemoryFileSystem(), fired, create=False)
+    disk = MemoryFileSystem()
+    engine = open_engine(disk, fired, autostart=False)
+    engine.schedule(60, b"\xff" * 2_000)
+    torn = disk.killed()
+    segment = next(name for name in torn.names() if name.endswith(".seg"))
+    torn.flip_bit(segment, 8 * (4096 + 1_000))
+    with pytest.raises(LogCorruptError):
+        open_engine(torn, fired, autostart=False)
+    assert len(open_engine(torn, fired, autostart=False, atomic_sectors=False)) == 0
+
+
+def test_what_nobody_names_is_nothing_in_a_payload_and_a_hundred_in_a_list(
+    open_engine: OpenEngine, fired: Recorder, clock: CountingClock
+) -> None:
+    engine = open_engine(":memory:", fired, autostart=False)
+    engine.schedule(60)
+    engine.schedule_at(clock.wall_ns())
+    assert engine.schedule_many([60], [b"one"]) == range(3, 4)
+    engine.schedule_many([60] * 100, [b""] * 100)
+    assert [timer.payload for timer in engine.timers(4)] == [b"", b"", b"one", b""]
+    assert len(engine.timers()) == 100
+
+
+def test_a_change_of_a_timer_is_one_record(
+    open_engine: OpenEngine, fired: Recorder
+) -> None:
+    engine = open_engine(":memory:", fired, autostart=False)
+    timer_id = engine.schedule(60)
+    assert engine.reschedule(timer_id, 70)
+    assert engine._core.log.appended_lsn == 2
+    assert engine.cancel(timer_id)
+    assert engine._core.log.appended_lsn == 3
 
 
 def test_the_whole_of_it_runs_on_the_clock_and_the_disk_of_the_system(
@@ -521,6 +566,7 @@ def test_when_4096_fired_timers_wait_the_tick_thread_waits_and_then_goes_on(
     ("options", "message"),
     [
         ({"on_fire": None}, "on_fire is None: pass handler"),
+        ({"on_fire": 5}, "on_fire is 5: pass handler"),
         ({"workers": 0}, "workers is 0: pass 1 to 1,024"),
         ({"snapshot_every_bytes": 0}, "snapshot_every_bytes is 0: pass 1 byte or more"),
         ({"snapshot_every_bytes": "1"}, "snapshot_every_bytes is '1': pass 1 byte"),

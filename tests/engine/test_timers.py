@@ -10,7 +10,14 @@ from typing import Any
 
 import pytest
 
-from tests.engine.stage import SECOND_NS, SMALL, CountingClock, fill_up, repeat_until
+from tests.engine.stage import (
+    SECOND_NS,
+    SMALL,
+    TICK_S,
+    CountingClock,
+    fill_up,
+    repeat_until,
+)
 from timingwheel.engine.records import DEADLINE_MAX_NS, TimerId, timer_fired
 from timingwheel.engine.timers import BACKOFF_MAX_NS, Timer, Timers, backoff_ns
 from timingwheel.engine.volatile import VolatileLog
@@ -210,8 +217,10 @@ def test_a_fired_timer_that_a_full_disk_does_not_let_go_is_delivered_after_all(
         lambda timers: timers.acknowledge([1]),
         lambda timers: timers.acknowledge([1, 2]),
         lambda timers: timers.redeliver_later(1),
+        lambda timers: timers.cancel(1)[1],
+        lambda timers: timers.reschedule(1, 5)[1],
     ],
-    ids=["acknowledge", "acknowledge many", "redeliver"],
+    ids=["acknowledge", "acknowledge many", "redeliver", "cancel", "reschedule"],
 )
 def test_what_became_of_a_delivery_is_recorded_out_of_the_reserve_of_a_full_disk(
     clock: CountingClock, end: Callable[[Timers], int]
@@ -240,6 +249,20 @@ def test_a_fired_timer_that_is_moved_fires_again_at_its_new_deadline(
     assert fire(timers, clock, 0.2) == [1]
     assert timers.begin(1) == b"p"
     assert attempt(timers, 1) == 2
+
+
+def test_of_many_that_fire_at_once_each_counts_its_own_deliveries(
+    timers: Timers, clock: CountingClock
+) -> None:
+    ids: list[int] = []
+    for count in (1, 2, 3, 4):
+        ids.append(timers.schedule(0, b"")[0])
+        assert sorted(fire(timers, clock, TICK_S)) == ids
+        assert [attempt(timers, timer_id) for timer_id in ids] == [*range(count, 0, -1)]
+        for timer_id in ids:
+            timers.begin(timer_id)
+            timers.redeliver_later(timer_id)
+        clock.advance(BACKOFF_MAX_NS // SECOND_NS)
 
 
 def test_a_timer_is_given_to_one_handler_at_a_time(
