@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import os
 from array import array
 from fractions import Fraction
 from typing import Any
@@ -20,6 +21,7 @@ from timingwheel.engine.arguments import (
     checked_deadline_ns,
     checked_delay_ns,
     checked_payload,
+    checked_snapshot_every,
     checked_timer_id,
     checked_wall_ns,
     checked_workers,
@@ -68,7 +70,9 @@ def test_a_delay_that_cannot_be_meant_is_refused_by_name(delay: Any) -> None:
     assert caught.value.found is delay
 
 
-@pytest.mark.parametrize("delay", [math.inf, 1e300, 2**63, 10**40, 9_223_372_037.0])
+@pytest.mark.parametrize(
+    "delay", [math.inf, 1e300, 2**63, 10**40, 9_223_372_037.0, 9_223_372_036.5]
+)
 def test_a_delay_beyond_2262_is_refused_as_an_overflow(delay: float) -> None:
     with pytest.raises(DeadlineError, match=r"delay is .*2262.*earlier") as caught:
         checked_delay_ns(delay)
@@ -95,7 +99,7 @@ def test_a_moment_that_cannot_be_meant_is_refused(wall_ns: Any) -> None:
 
 
 def test_a_moment_after_2262_is_refused() -> None:
-    with pytest.raises(DeadlineError, match=r"wall_ns is .*2262"):
+    with pytest.raises(DeadlineError, match=r"wall_ns is 9223372036854775808: .*2262"):
         checked_wall_ns(DEADLINE_MAX_NS + 1)
 
 
@@ -114,19 +118,27 @@ def test_what_is_not_bytes_is_no_payload(payload: Any) -> None:
 
 
 def test_a_payload_over_a_mebibyte_is_refused_with_both_sizes() -> None:
+    payload = bytes(PAYLOAD_BYTES_MAX + 1)
     with pytest.raises(
         PayloadTooLargeError, match=r"1,048,577 bytes.*1,048,576"
     ) as found:
-        checked_payload(bytes(PAYLOAD_BYTES_MAX + 1))
+        checked_payload(payload)
+    assert found.value.found is payload
     assert len(str(found.value)) < 300  # its two ends are shown, not all of it
 
 
 @pytest.mark.parametrize("timer_id", [0, -1, 1 << 63, 1.0, "1", None, True])
 def test_what_no_engine_returned_is_no_timer_id(timer_id: Any) -> None:
     with pytest.raises(
-        ArgumentError, match=r"timer_id is .*that this engine's schedule"
+        ArgumentError,
+        match=r"timer_id is .*: pass an id that this engine's schedule returned$",
     ):
         checked_timer_id(timer_id)
+
+
+@pytest.mark.parametrize("timer_id", [1, DEADLINE_MAX_NS])
+def test_each_number_that_a_record_can_have_is_a_timer_id(timer_id: int) -> None:
+    assert checked_timer_id(timer_id) == timer_id
 
 
 def test_a_batch_is_taken_from_any_sequence() -> None:
@@ -163,6 +175,7 @@ def test_a_batch_is_taken_from_any_sequence() -> None:
         ),
         (7, [b""], ArgumentError, "delays is 7: pass a sequence"),
         ([1], None, ArgumentError, "payloads is None: pass a sequence"),
+        ({1}, [b""], ArgumentError, r"delays is \{1\}: pass a sequence"),
         (iter([1]), [b""], ArgumentError, "delays is <.*: pass a sequence"),
     ],
 )
@@ -179,13 +192,20 @@ def test_workers_may_be_1_to_1024(workers: int) -> None:
 
 
 def test_by_default_there_are_a_few_more_workers_than_cores() -> None:
-    assert 5 <= checked_workers(None) <= 32
+    assert checked_workers(None) == min(32, (os.cpu_count() or 1) + 4)
 
 
 @pytest.mark.parametrize("workers", [0, -1, 1_025, 2.0, "4", True])
 def test_other_numbers_of_workers_are_refused(workers: Any) -> None:
     with pytest.raises(ArgumentError, match=r"workers is .*pass 1 to 1,024"):
         checked_workers(workers)
+
+
+def test_between_two_snapshots_the_log_may_grow_by_a_byte_or_more() -> None:
+    assert [checked_snapshot_every(size_bytes) for size_bytes in (1, 2)] == [1, 2]
+    for wrong in (0, -1, 1.5, True):
+        with pytest.raises(ArgumentError, match=f"snapshot_every_bytes is {wrong}: "):
+            checked_snapshot_every(wrong)  # type: ignore[arg-type]
 
 
 LOG_OPTIONS: dict[str, Any] = {

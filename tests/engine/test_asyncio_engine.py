@@ -37,6 +37,7 @@ from wal.errors import (
     StoreError,
     StoreInUseError,
 )
+from wal.filesystem import Handle
 from wal.testing import MemoryFileSystem
 
 Test = Callable[..., Awaitable[None]]
@@ -578,7 +579,11 @@ async def test_while_it_closes_handlers_cannot_add_work(clock: CountingClock) ->
 
     async def handler(timer_id: int, payload: bytes) -> None:
         await heard(timer_id, payload)
-        for add in (engine.schedule(0), engine.reschedule(2, 0)):
+        for add in (
+            engine.schedule(0),
+            engine.schedule_many([0], [b""]),
+            engine.reschedule(2, 0),
+        ):
             with pytest.raises(EngineClosedError):
                 await add
             refused.append(True)
@@ -592,7 +597,7 @@ async def test_while_it_closes_handlers_cannot_add_work(clock: CountingClock) ->
     await asyncio.to_thread(engine._ticker._thread.join, PATIENCE_S)
     gate.set()
     assert await closing == 0
-    assert refused == [True, True]
+    assert refused == [True] * 3
 
 
 @on_a_loop
@@ -679,6 +684,65 @@ async def test_segments_are_made_while_the_loop_turns(clock: CountingClock) -> N
     assert stats.segment_id > 10
     assert len(engine) == 100
     await engine.close()
+
+
+@on_a_loop
+async def test_the_loop_turns_while_it_has_to_wait_for_a_segment(
+    clock: CountingClock,
+) -> None:
+    class SlowDisk(MemoryFileSystem):
+        gate: Door | None = None
+
+        def create(self, name: str) -> Handle:
+            if self.gate is not None:
+                self.gate()
+            return super().create(name)
+
+    disk = SlowDisk()
+    engine = await opened(disk, Heard(), clock, segment_size_bytes=5120)
+    gate = disk.gate = Door()
+    adding = asyncio.gather(*(engine.schedule(99, bytes(300)) for _ in range(100)))
+    await asyncio.to_thread(gate.await_somebody)
+    await _turn()
+    assert not adding.done()
+    gate.open()
+    await adding
+    await engine.close()
+
+
+@on_a_loop
+async def test_what_nobody_names_is_nothing_in_a_payload_and_a_hundred_in_a_list(
+    clock: CountingClock,
+) -> None:
+    engine = await opened(":memory:", Heard(), clock)
+    await engine.schedule(60)
+    await engine.schedule_at(clock.wall_ns() + 60 * SECOND_NS)
+    assert await engine.schedule_many([60], [b"one"]) == range(3, 4)
+    await engine.schedule_many([60] * 100, [b""] * 100)
+    payloads = [timer.payload for timer in await engine.timers(4)]
+    assert payloads == [b"", b"", b"one", b""]
+    assert len(await engine.timers()) == 100
+    await engine.close()
+
+
+@on_a_loop
+async def test_an_open_that_fails_after_it_was_cancelled_is_a_cancelled_one(
+    clock: CountingClock,
+) -> None:
+    class SlowDisk(MemoryFileSystem):
+        gate = Door()
+
+        def make_directory(self) -> None:
+            self.gate()
+            raise PermissionError(errno.EACCES, "not allowed")
+
+    opening = asyncio.create_task(opened(SlowDisk(), Heard(), clock))
+    await asyncio.to_thread(SlowDisk.gate.await_somebody)
+    opening.cancel()
+    await _turn()
+    SlowDisk.gate.open()
+    with pytest.raises(asyncio.CancelledError):
+        await opening
 
 
 @on_a_loop
