@@ -218,7 +218,10 @@ LOG_OPTIONS: dict[str, Any] = {
 
 def test_options_of_the_log_that_are_in_range_pass() -> None:
     check_log_options(**LOG_OPTIONS)
-    check_log_options(**LOG_OPTIONS | {"durability": "interval", "interval_ms": 0.1e5})
+    for interval_ms in (1, 0.1e5, 60_000):
+        more = {"durability": "interval", "interval_ms": interval_ms}
+        check_log_options(**LOG_OPTIONS | more)
+    check_log_options(**LOG_OPTIONS | {"segment_size_bytes": 1 << 30})
 
 
 @pytest.mark.parametrize(
@@ -227,6 +230,7 @@ def test_options_of_the_log_that_are_in_range_pass() -> None:
         ("durability", "relaxed", 'pass "durable" or "interval"'),
         ("durability", None, 'pass "durable" or "interval"'),
         ("interval_ms", 0.5, "pass 1 to 60,000"),
+        ("interval_ms", 60_001, "pass 1 to 60,000"),
         ("interval_ms", math.nan, "pass 1 to 60,000"),
         ("interval_ms", "50", "pass 1 to 60,000"),
         ("segment_size_bytes", 5119, "multiple of 512 from 5,120"),

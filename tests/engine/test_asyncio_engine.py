@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import errno
 import functools
+import gc
 import threading
 from collections.abc import Awaitable, Callable
 from pathlib import Path
@@ -24,6 +25,7 @@ from tests.engine.stage import (
 from tests.wal.stores import segments_of
 from timingwheel.engine.asyncio_engine import AsyncTimerEngine
 from timingwheel.engine.dispatcher import QUEUE_MAX
+from timingwheel.engine.records import TimerId
 from timingwheel.errors import (
     ArgumentError,
     EngineClosedError,
@@ -340,6 +342,57 @@ async def test_no_more_handlers_run_at_once_than_workers(clock: CountingClock) -
     await quiet(engine, clock)
     assert len(engine) == 0
     assert most == 3
+    await engine.close()
+
+
+@on_a_loop
+async def test_what_comes_due_while_handlers_run_starts_no_more_than_there_may_be(
+    clock: CountingClock,
+) -> None:
+    heard = Heard()
+    gate = heard.gates[b"a"] = asyncio.Event()
+    engine = await opened(":memory:", heard, clock, workers=2)
+    for count in (1, 2, 2):
+        await engine.schedule(1, b"a")
+        clock.advance(1.1)
+        await asyncio.to_thread(clock.settle, PATIENCE_S, threads=1)
+        await _turn()
+        await _turn()
+        assert len(engine._tasks) == count
+    assert len(heard.calls) == 2
+    gate.set()
+    assert await heard.wait_for(3) == [b"a"] * 3
+    await engine.close()
+
+
+@on_a_loop
+async def test_a_task_that_has_nothing_left_to_hand_over_ends_without_an_error(
+    clock: CountingClock,
+) -> None:
+    errors: list[dict[str, Any]] = []
+    asyncio.get_running_loop().set_exception_handler(
+        lambda _, context: errors.append(context)
+    )
+    engine = await opened(":memory:", Heard(), clock)
+    await engine.schedule(1, b"a")
+    clock.advance(1.1)
+    await quiet(engine, clock)
+    assert len(engine) == 0
+    gc.collect()  # who drops a failed task is told
+    assert errors == []
+    await engine.close()
+
+
+@on_a_loop
+async def test_there_is_room_for_more_until_more_than_half_of_it_is_taken(
+    clock: CountingClock,
+) -> None:
+    engine = await opened(":memory:", Heard(), clock)
+    half = QUEUE_MAX // 2
+    for waiting, room in ((0, QUEUE_MAX), (half, half), (half + 1, 0), (QUEUE_MAX, 0)):
+        engine._queue.extend([TimerId(1)] * waiting)
+        assert engine._room() == room
+        engine._queue.clear()
     await engine.close()
 
 
