@@ -31,22 +31,27 @@ def test_the_end_that_counts_is_kept(on: AfterOn) -> None:
 
 @pytest.mark.parametrize("job", ["", None, 7, b"a", ("a", "b")])
 def test_what_is_no_job_is_refused(job: object) -> None:
-    with pytest.raises(ArgumentError, match="job is"):
+    with pytest.raises(ArgumentError, match="pass a job id") as refused:
         After(job)  # type: ignore[arg-type]
+    assert (refused.value.argument, refused.value.found) == ("job", job)
 
 
 def test_an_end_that_does_not_exist_is_refused_with_those_that_do() -> None:
     for on in ("done", None):
-        with pytest.raises(ArgumentError, match='"success", "failure", "any"'):
+        with pytest.raises(
+            ArgumentError, match='"success", "failure", "any"'
+        ) as refused:
             After("a", on=on)  # type: ignore[arg-type]
+        assert (refused.value.argument, refused.value.found) == ("on", on)
 
 
 def test_it_waits_for_one_job_at_least_and_a_bounded_number() -> None:
     names = [str(number) for number in range(JOBS_MAX + 1)]
     assert len(After.all_of(*names[1:]).rule.jobs) == JOBS_MAX
     for jobs in ([], names):
-        with pytest.raises(ArgumentError, match="1 to 1,000"):
+        with pytest.raises(ArgumentError, match="1 to 1,000") as refused:
             After.any_of(*jobs)
+        assert (refused.value.argument, refused.value.found) == ("jobs", len(jobs))
 
 
 def test_equal_ones_are_equal_and_repr_is_how_it_is_made() -> None:

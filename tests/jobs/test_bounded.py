@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from itertools import product
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from timingwheel.jobs.bounded import Bounded
 from timingwheel.jobs.every import Every
-from timingwheel.jobs.schedule import HORIZON_NS, NS
+from timingwheel.jobs.schedule import HORIZON_NS, NS, Firing
 
 
 @given(
@@ -32,6 +34,22 @@ def test_it_has_the_firings_of_the_other_one_that_lie_between(
     assert (former and former.utc_ns) == (earlier[-1] if earlier else None)
     counted = [n for n in inside if asked <= n < asked + span]
     assert bounded.count_ns(asked, asked + span) == len(counted)
+
+
+def test_each_bound_and_each_question_holds_at_its_very_instant() -> None:
+    bounds: list[int | None] = [None, *range(8)]
+    for start, end, anchor in product(bounds, bounds, range(3)):
+        bounded = Bounded(Every(3, anchor), start_ns=start, end_ns=end)
+        low, high = start or 0, 100 if end is None else end
+        inside = [n for n in range(anchor, 100, 3) if low <= n < high]
+        for asked in range(-1, 10):
+            later = [Firing(n) for n in inside if n > asked]
+            earlier = [Firing(n) for n in inside if n < asked]
+            assert bounded.next_ns(asked) == (later[0] if later else None)
+            assert bounded.prev_ns(asked) == (earlier[-1] if earlier else None)
+            for until in (asked - 1, asked, asked + 1, asked + 4):
+                counted = [n for n in inside if asked <= n < until]
+                assert bounded.count_ns(asked, until) == len(counted)
 
 
 @pytest.mark.parametrize(

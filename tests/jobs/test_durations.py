@@ -25,6 +25,8 @@ UNITS = {"ns": 1, "us": 1_000, "ms": 1_000_000, "s": NS, "m": MINUTE_NS}
         (0.2, 200_000_000),
         (0.07, 70_000_000),
         (timedelta(minutes=5, microseconds=1), 5 * MINUTE_NS + 1_000),
+        (timedelta(days=2), 48 * 60 * MINUTE_NS),
+        (f"{'0' * 97}10s", 10 * NS),  # a hundred characters
         ("0.2s", 200_000_000),
         ("250ms", 250_000_000),
         ("10m", 10 * MINUTE_NS),
@@ -87,6 +89,7 @@ def test_what_is_no_duration_is_refused_with_the_argument_and_the_fix(
     with pytest.raises(ArgumentError) as caught:
         duration_ns(value, "patience")  # type: ignore[arg-type]
     assert caught.value.argument == "patience"
+    assert caught.value.found is value
     assert fix in caught.value.fix
 
 
@@ -99,8 +102,9 @@ def test_a_text_of_any_length_is_refused_before_it_is_read() -> None:
 def test_nothing_at_all_is_refused_where_it_makes_no_sense() -> None:
     assert duration_ns(0, "period") == 0
     for nothing in (0, 0.0, "0s", timedelta(0), 1e-12):
-        with pytest.raises(ArgumentError, match="period is"):
+        with pytest.raises(ArgumentError, match="at least one nanosecond") as caught:
             duration_ns(nothing, "period", zero=False)
+        assert (caught.value.argument, caught.value.found) == ("period", nothing)
 
 
 def test_the_longest_duration_is_that_of_all_time() -> None:
@@ -124,7 +128,21 @@ def test_a_backoff_is_the_first_wait_and_the_longest(
     assert backoff_range(text) == expected
 
 
-@pytest.mark.parametrize("text", ["10m..1s", "1s..", "..1s", "1s...2s", "", 5, None])
-def test_what_is_no_backoff_is_refused(text: object) -> None:
+@pytest.mark.parametrize(
+    ("text", "found", "fix"),
+    [
+        ("10m..1s", "10m..1s", "pass the first wait before the longest"),
+        ("1s..", "", "pass seconds, a timedelta"),
+        ("..1s", "", "pass seconds, a timedelta"),
+        ("1s...2s", ".2s", "pass seconds, a timedelta"),
+        ("", "", "pass seconds, a timedelta"),
+        (5, 5, "pass the first wait and the longest"),
+        (None, None, "pass the first wait and the longest"),
+    ],
+)
+def test_what_is_no_backoff_is_refused(text: object, found: object, fix: str) -> None:
+    with pytest.raises(ArgumentError, match=fix) as caught:
+        backoff_range(text, "patience")  # type: ignore[arg-type]
+    assert (caught.value.argument, caught.value.found) == ("patience", found)
     with pytest.raises(ArgumentError, match="backoff is"):
         backoff_range(text)  # type: ignore[arg-type]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import UTC, date, datetime
+from datetime import UTC, date, datetime, timedelta
 from typing import Any
 
 import pytest
@@ -13,8 +13,8 @@ from timingwheel.jobs.building import make_trigger
 from timingwheel.jobs.calendars import NamedCalendar
 from timingwheel.jobs.cron import Cron
 from timingwheel.jobs.explaining import TIMES_MAX, NextTime, explain_trigger, next_times
-from timingwheel.jobs.schedule import NS, DstMark, instant_ns
-from timingwheel.jobs.triggers import Trigger
+from timingwheel.jobs.schedule import HORIZON_NS, NS, DstMark, instant_ns
+from timingwheel.jobs.triggers import EveryPeriod, Trigger
 
 BERLIN = "Europe/Berlin"
 CALENDARS = {"christmas": NamedCalendar(dates=(date(2026, 12, 25),))}
@@ -122,14 +122,52 @@ def test_a_trigger_that_runs_once_has_one_time_until_it_is_past() -> None:
         assert times(once, "2026-03-02T09:00Z", 5) == []
 
 
+def test_a_delay_is_counted_from_when_the_job_was_put() -> None:
+    due = datetime(2026, 3, 2, 9, 1, tzinfo=UTC)
+    assert times(make_trigger(delay=60), "2026-03-02T09:00Z", 1) == [
+        NextTime(due, due, DstMark.NONE)
+    ]
+
+
+def test_h_is_computed_from_the_key_of_the_job_in_words_and_in_times() -> None:
+    mine = Cron("H H * * *", hash_key="job")
+    trigger = make_trigger(cron="H H * * *")
+    assert words(trigger) == mine.explain()
+    [first] = times(trigger, "2026-03-02T09:00Z", 1)
+    assert first.utc == mine.next(CREATED)
+
+
+def test_next_times_leave_out_what_a_calendar_excludes() -> None:
+    trigger = make_trigger(cron="0 9 * * *", calendar="christmas")
+    found = times(trigger, "2026-12-24T09:00Z", 2)
+    assert [time.utc.day for time in found] == [26, 27]
+
+
+def test_of_so_many_runs_none_counts_as_made_unless_it_is_told() -> None:
+    trigger = make_trigger(every="1h", max_runs=2)
+    found = next_times(
+        trigger, after_ns=CREATED_NS, n=5, created_ns=CREATED_NS, job_key="job"
+    )
+    assert len(found) == 2
+
+
+def test_next_times_begin_a_nanosecond_later_and_end_with_time_itself() -> None:
+    soon = Trigger(when=EveryPeriod(NS, CREATED_NS + 1))
+    [first] = times(soon, CREATED.isoformat(), 1)
+    assert first.utc == CREATED + timedelta(microseconds=1)  # rounded up
+    last = Trigger(when=EveryPeriod(NS, HORIZON_NS))
+    assert len(times(last, "2026-03-02T09:00Z", 2)) == 1
+
+
 def test_a_trigger_that_waits_for_other_jobs_has_no_times() -> None:
     assert times(make_trigger(after="a"), "2026-03-02T08:00Z", 5) == []
 
 
 @pytest.mark.parametrize("n", [0, -1, TIMES_MAX + 1, 1.0, True, None])
 def test_the_number_of_times_is_bounded(n: int) -> None:
-    with pytest.raises(ArgumentError, match="n is"):
+    with pytest.raises(ArgumentError, match="1 to 1,000") as refused:
         times(make_trigger(every="1h"), "2026-03-02T08:00Z", n)
+    assert (refused.value.argument, refused.value.found) == ("n", n)
 
 
 def test_as_many_times_come_as_were_asked_for() -> None:

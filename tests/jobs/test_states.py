@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 from itertools import product
 
 import pytest
@@ -25,6 +26,14 @@ def test_a_run_takes_the_steps_of_the_table_and_no_others() -> None:
         else:
             with pytest.raises(TransitionError, match=f"from {before} to {after}"):
                 require_step(before, after)
+
+
+def test_the_error_of_a_step_survives_pickling() -> None:
+    error = TransitionError(RunState.LOST, RunState.RUNNING)
+    again = pickle.loads(pickle.dumps(error))
+    assert again.args == (again.before, again.after)
+    assert again.args == (RunState.LOST, RunState.RUNNING)
+    assert str(again) == str(error) == "a run does not go from lost to running"
 
 
 def test_no_step_stands_in_the_table_twice_and_each_has_a_cause() -> None:

@@ -53,7 +53,7 @@ class Bounded(Schedule):
     def count_ns(self, start_ns: int, end_ns: int) -> int:
         """Return how many firings there are from start up to, but not at, end."""
         start_ns, end_ns = max(start_ns, self._start_ns), min(end_ns, self._end_ns)
-        return self._schedule.count_ns(start_ns, end_ns) if start_ns < end_ns else 0
+        return self._schedule.count_ns(start_ns, end_ns)
 
     def explain(self) -> str:
         """Return the schedule in words."""
@@ -71,4 +71,4 @@ class Bounded(Schedule):
 
 def _shown(utc_ns: int) -> str:
     moment = instant_datetime(utc_ns).replace(tzinfo=None)
-    return f"{moment.isoformat(' ', 'auto')} UTC"
+    return f"{moment.isoformat(' ')} UTC"
