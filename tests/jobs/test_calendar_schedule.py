@@ -24,6 +24,7 @@ from timingwheel.jobs.schedule import (
     HORIZON_NS,
     NS,
     DstMark,
+    Firing,
     Schedule,
     instant_datetime,
     instant_ns,
@@ -177,6 +178,79 @@ def test_a_calendar_equals_going_through_every_occurrence(
             removed = schedule.excluded(low, high)
             gone = base.count_ns(low, high) - inside
             assert (0 if removed is None else removed.count) == gone
+
+
+class Instants(Schedule):
+    """Those that are listed."""
+
+    def __init__(self, instants: list[int]) -> None:
+        self.instants = instants
+
+    def next_ns(self, after_ns: int) -> Firing | None:
+        place = bisect_right(self.instants, after_ns)
+        return Firing(self.instants[place]) if place < len(self.instants) else None
+
+    def prev_ns(self, before_ns: int) -> Firing | None:
+        place = bisect_left(self.instants, before_ns)
+        return Firing(self.instants[place - 1]) if place else None
+
+    def count_ns(self, start_ns: int, end_ns: int) -> int:
+        start, end = (bisect_left(self.instants, at_ns) for at_ns in (start_ns, end_ns))
+        return max(end - start, 0)
+
+    def explain(self) -> str:
+        return "Listed."
+
+
+DAY_NS = 24 * HOUR_NS
+CLOSED = (2, 3, 6)  # days of January 1970, the first being 0
+OPEN = (0, 1, 4, 5, 7, 8)
+NEAR_MIDNIGHT = sorted(
+    day * DAY_NS + offset_ns
+    for day in range(8)
+    for offset_ns in (0, 1, 12 * HOUR_NS, DAY_NS - 1)
+)
+
+
+@pytest.mark.parametrize("roll", ["skip", "next", "previous"])
+def test_every_question_holds_to_the_nanosecond_around_midnight(roll: str) -> None:
+    calendar = NamedCalendar(dates=tuple(date(1970, 1, 1 + day) for day in CLOSED))
+    schedule = made(Instants(NEAR_MIDNIGHT), calendar, tz="UTC", roll=roll)
+    target = {day: day for day in OPEN}
+    if roll != "skip":
+        for day in CLOSED:
+            target[day] = (
+                min(other for other in OPEN if other > day)
+                if roll == "next"
+                else max(other for other in OPEN if other < day)
+            )
+    expected = sorted(
+        {
+            target[at_ns // DAY_NS] * DAY_NS + at_ns % DAY_NS
+            for at_ns in NEAR_MIDNIGHT
+            if at_ns // DAY_NS in target
+        }
+    )
+    asked = sorted({at_ns + step for at_ns in NEAR_MIDNIGHT for step in (-1, 0, 1)})
+    for low in asked:
+        later = [Firing(at_ns) for at_ns in expected if at_ns > low]
+        earlier = [Firing(at_ns) for at_ns in expected if at_ns < low]
+        assert schedule.next_ns(low) == (later[0] if later else None)
+        assert schedule.prev_ns(low) == (earlier[-1] if earlier else None)
+        for high in asked:
+            inside = [at_ns for at_ns in expected if low <= at_ns < high]
+            assert schedule.count_ns(low, high) == len(inside)
+            if isinstance(schedule, SkippingCalendar):
+                gone = [
+                    at_ns
+                    for at_ns in NEAR_MIDNIGHT
+                    if low <= at_ns < high and at_ns // DAY_NS in CLOSED
+                ]
+                assert schedule.excluded(low, high) == (
+                    PlannedSkip(SkipReason.CALENDAR, gone[0], gone[-1], len(gone))
+                    if gone
+                    else None
+                )
 
 
 # ------------------------------------------------------------------ single stories
@@ -366,11 +440,13 @@ def test_counting_asks_for_each_excluded_day_and_never_for_each_occurrence() -> 
     assert len(asked) == 4
 
 
-def test_a_rolled_schedule_in_words() -> None:
+def test_a_schedule_with_a_calendar_in_words() -> None:
     daily = Bounded(Cron("0 9 * * *"), start_ns=None, end_ns=None)
+    rolled_words = 'On a day that the calendar "holidays" excludes it runs on the '
     for roll, words in (
         ("skip", 'Nothing on days that the calendar "holidays" excludes.'),
-        ("next", "runs on the next business day instead, at the same time."),
-        ("previous", "runs on the previous business day instead, at the same time."),
+        ("next", rolled_words + "next business day instead, at the same time."),
+        ("previous", rolled_words + "previous business day instead, at the same time."),
     ):
-        assert made(daily, HOLIDAYS, tz="UTC", roll=roll).explain().endswith(words)
+        explained = made(daily, HOLIDAYS, tz="UTC", roll=roll).explain()
+        assert explained == f"At 09:00 every day, UTC time. {words}"
