@@ -204,12 +204,15 @@ class Instants(Schedule):
 
 DAY_NS = 24 * HOUR_NS
 CLOSED = (2, 3, 6)  # days of January 1970, the first being 0
-OPEN = (0, 1, 4, 5, 7, 8)
-NEAR_MIDNIGHT = sorted(
-    day * DAY_NS + offset_ns
-    for day in range(8)
-    for offset_ns in (0, 1, 12 * HOUR_NS, DAY_NS - 1)
-)
+OPEN = (0, 1, 4, 5, 7, 8, 9, 10)
+NEAR_MIDNIGHT = [
+    *(
+        day * DAY_NS + offset_ns
+        for day in range(8)
+        for offset_ns in (0, 1, 12 * HOUR_NS, DAY_NS - 1)
+    ),
+    *(8 * DAY_NS, 10 * DAY_NS - 1, 10 * DAY_NS, 11 * DAY_NS - 1),  # one or two a day
+]
 
 
 @pytest.mark.parametrize("roll", ["skip", "next", "previous"])
@@ -251,6 +254,23 @@ def test_every_question_holds_to_the_nanosecond_around_midnight(roll: str) -> No
                     if gone
                     else None
                 )
+
+
+@pytest.mark.parametrize("roll", ["skip", "next", "previous"])
+def test_time_begins_and_ends_to_the_nanosecond_with_a_calendar_too(roll: str) -> None:
+    rims = [0, 1, HORIZON_NS - 1, HORIZON_NS]
+    christmas = NamedCalendar(dates=(date(2026, 12, 25),))
+    schedule = made(Instants(rims), christmas, tz="UTC", roll=roll)
+    far = 1 << 70
+    assert [schedule.next_ns(at_ns) for at_ns in (-far, 0, 1, HORIZON_NS - 1)] == [
+        Firing(at_ns) for at_ns in rims
+    ]
+    assert [schedule.prev_ns(at_ns) for at_ns in (1, 2, HORIZON_NS, far)] == [
+        Firing(at_ns) for at_ns in rims
+    ]
+    assert schedule.next_ns(HORIZON_NS) is schedule.prev_ns(0) is None
+    assert schedule.count_ns(-far, far) == 4
+    assert schedule.count_ns(-far, 0) == schedule.count_ns(2, HORIZON_NS - 1) == 0
 
 
 # ------------------------------------------------------------------ single stories

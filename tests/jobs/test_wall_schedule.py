@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import zoneinfo
+from bisect import bisect_left, bisect_right
 from datetime import UTC, datetime, timedelta, tzinfo
 from functools import cache
 from itertools import pairwise
@@ -23,8 +24,13 @@ from timingwheel.errors import ArgumentError
 from timingwheel.jobs.cron import Cron
 from timingwheel.jobs.cron_fields import parse
 from timingwheel.jobs.cron_times import CronTimes
-from timingwheel.jobs.schedule import NS, instant_ns
-from timingwheel.jobs.wall_schedule import WallSchedule
+from timingwheel.jobs.schedule import HORIZON_NS, NS, DstMark, Firing, instant_ns
+from timingwheel.jobs.wall_schedule import (
+    NEVER_S,
+    GapRule,
+    OverlapRule,
+    WallSchedule,
+)
 from timingwheel.jobs.zones import DST_SHIFT_END_S, Zone, zone_named
 
 SHARDS = 16
@@ -184,6 +190,124 @@ def test_the_rims_of_gaps_and_overlaps_equal_brute_force(
     moment = datetime.fromisoformat(near)
     for plan in plans:
         check(plan, zoneinfo.ZoneInfo(name), moment, rng=rng, ours=zone_named(name))
+
+
+class Listed:
+    """The wall times of a list."""
+
+    def __init__(self, walls: list[int]) -> None:
+        self.walls = walls
+
+    def next_wall(self, wall_s: int) -> int:
+        place = bisect_left(self.walls, wall_s)
+        return self.walls[place] if place < len(self.walls) else NEVER_S
+
+    def prev_wall(self, wall_s: int) -> int:
+        place = bisect_right(self.walls, wall_s)
+        return self.walls[place - 1] if place else -NEVER_S
+
+    def count_walls(self, start_s: int, end_s: int) -> int:
+        start, end = (bisect_left(self.walls, wall_s) for wall_s in (start_s, end_s))
+        return max(end - start, 0)
+
+
+CHANGES = {
+    "gap": (datetime(2026, 3, 29, 1, tzinfo=UTC), 3_600, 7_200),
+    "overlap": (datetime(2026, 10, 25, 1, tzinfo=UTC), 7_200, 3_600),
+}
+"""The changes of Berlin's clock in 2026: when, and the offsets before and after."""
+
+
+def by_definition(
+    walls: list[int], change: str, gap: str, overlap: str
+) -> list[Firing]:
+    """What a schedule of fixed times has around a change, one wall time at a time."""
+    moment, before_s, after_s = CHANGES[change]
+    at_s = int(moment.timestamp())
+    found: dict[int, DstMark] = {}
+
+    def put(utc_s: int, mark: DstMark) -> None:
+        # Where two meet in one instant, it is the time that the clock shows.
+        if utc_s not in found or mark is not DstMark.SHIFTED:
+            found[utc_s] = mark
+
+    for wall_s in walls:
+        is_before, is_after = wall_s - before_s < at_s, wall_s - after_s >= at_s
+        if is_before and is_after:
+            if overlap in ("first", "both"):
+                put(wall_s - before_s, DstMark.FIRST)
+            if overlap in ("second", "both"):
+                put(wall_s - after_s, DstMark.SECOND)
+        elif is_before or is_after:
+            put(wall_s - (before_s if is_before else after_s), DstMark.NONE)
+        elif gap == "after":
+            put(at_s, DstMark.SHIFTED)
+        elif gap == "shift":
+            put(wall_s - before_s, DstMark.SHIFTED)
+    return [Firing(utc_s * NS, found[utc_s]) for utc_s in sorted(found)]
+
+
+@pytest.mark.parametrize("change", ["gap", "overlap"])
+@pytest.mark.parametrize(("gap", "overlap"), POLICIES)
+def test_every_question_holds_to_the_second_around_a_change(
+    change: str, gap: GapRule, overlap: OverlapRule
+) -> None:
+    moment, before_s, after_s = CHANGES[change]
+    at_s = int(moment.timestamp())
+    # Both ends of the hour that the clock skips, or shows twice, and of its neighbours.
+    rims = (at_s + min(before_s, after_s) + hours * 3_600 for hours in range(-1, 3))
+    walls = sorted(rim + step for rim in rims for step in (-1, 0, 1))
+    expected = by_definition(walls, change, gap, overlap)
+    schedule = Bare(
+        Listed(walls),
+        zone_named("Europe/Berlin"),
+        gap=gap,
+        overlap=overlap,
+        follows_clock=False,
+    )
+    shown = {wall_s - offset_s for wall_s in walls for offset_s in (before_s, after_s)}
+    asked = sorted({utc_s * NS + step for utc_s in shown for step in (-1, 0, 1)})
+    for low in asked:
+        later = [firing for firing in expected if firing.utc_ns > low]
+        earlier = [firing for firing in expected if firing.utc_ns < low]
+        assert schedule.next_ns(low) == (later[0] if later else None)
+        assert schedule.prev_ns(low) == (earlier[-1] if earlier else None)
+        for high in asked[::5]:
+            inside = [firing for firing in expected if low <= firing.utc_ns < high]
+            assert schedule.count_ns(low, high) == len(inside)
+
+
+@pytest.mark.parametrize("follows_clock", [False, True])
+def test_a_schedule_says_whose_clock_it_has_and_what_a_change_does(
+    *, follows_clock: bool
+) -> None:
+    for gap, overlap in POLICIES:
+        schedule = Bare(
+            Listed([0]),
+            zone_named("Europe/Berlin"),
+            gap=gap,
+            overlap=overlap,
+            follows_clock=follows_clock,
+        )
+        assert (schedule.tz, schedule.follows_clock) == ("Europe/Berlin", follows_clock)
+        assert (schedule.gap, schedule.overlap) == (gap, overlap)
+        words = schedule.explain()
+        assert words.startswith("Europe/Berlin time. ")
+        if follows_clock:
+            assert "It follows the clock: nothing in an hour" in words
+            continue
+        gap_words = {
+            "after": "skips runs once, when the gap ends; one",
+            "skip": "skips does not run; one",
+            "shift": "skips runs later by the length of the gap; one",
+        }
+        overlap_words = {
+            "first": "twice runs once, the first time.",
+            "second": "twice runs once, the second time.",
+            "both": "twice runs both times.",
+        }
+        assert gap_words[gap] in words
+        assert words.endswith(overlap_words[overlap])
 
 
 @cache  # half a minute, and all shards need it
@@ -355,8 +479,11 @@ def test_every_second_of_ten_years_is_counted_at_once() -> None:
 def test_an_unknown_rule_is_refused_with_the_known_ones(
     argument: str, value: object
 ) -> None:
-    with pytest.raises(ArgumentError, match=f'{argument} is .*: pass one of "'):
+    with pytest.raises(ArgumentError, match=f'{argument} is .*: pass one of "') as (
+        refused
+    ):
         Cron("0 0 * * *", **{argument: value})  # type: ignore[arg-type]
+    assert (refused.value.argument, refused.value.found) == (argument, value)
 
 
 def test_a_year_that_ends_on_the_horizon_ends_the_schedule() -> None:
@@ -374,6 +501,20 @@ def test_nothing_comes_before_1970() -> None:
     assert first == datetime(1970, 1, 1, tzinfo=UTC)
     assert cron.prev(first) is None
     assert cron.count(datetime(1900, 1, 1, tzinfo=UTC), first) == 0
+
+
+def test_time_begins_and_ends_to_the_second() -> None:
+    seconds = Cron("* * * * * *")
+    last_ns = HORIZON_NS // NS * NS
+    assert seconds.next_ns(-(1 << 80)) == seconds.next_ns(-1) == Firing(0)
+    assert seconds.prev_ns(1) == Firing(0)
+    assert seconds.prev_ns(0) is None
+    assert seconds.count_ns(-(1 << 80), 1) == seconds.count_ns(0, NS) == 1
+    assert seconds.prev_ns(1 << 80) == seconds.prev_ns(last_ns + 1) == Firing(last_ns)
+    assert seconds.next_ns(last_ns - 1) == Firing(last_ns)
+    assert seconds.next_ns(last_ns) is None
+    assert seconds.count_ns(last_ns, 1 << 80) == 1
+    assert seconds.count_ns(last_ns - NS, last_ns) == 1
 
 
 def test_policies_are_all_checked() -> None:
