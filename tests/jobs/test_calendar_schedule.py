@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable
 from datetime import UTC, date, datetime, time, timedelta
@@ -181,18 +182,21 @@ def test_a_calendar_equals_going_through_every_occurrence(
 
 
 class Instants(Schedule):
-    """Those that are listed."""
+    """Those that are listed, all with one mark."""
 
-    def __init__(self, instants: list[int]) -> None:
+    def __init__(self, instants: list[int], mark: DstMark = DstMark.NONE) -> None:
         self.instants = instants
+        self.mark = mark
 
     def next_ns(self, after_ns: int) -> Firing | None:
         place = bisect_right(self.instants, after_ns)
-        return Firing(self.instants[place]) if place < len(self.instants) else None
+        if place == len(self.instants):
+            return None
+        return Firing(self.instants[place], self.mark)
 
     def prev_ns(self, before_ns: int) -> Firing | None:
         place = bisect_left(self.instants, before_ns)
-        return Firing(self.instants[place - 1]) if place else None
+        return Firing(self.instants[place - 1], self.mark) if place else None
 
     def count_ns(self, start_ns: int, end_ns: int) -> int:
         start, end = (bisect_left(self.instants, at_ns) for at_ns in (start_ns, end_ns))
@@ -203,57 +207,64 @@ class Instants(Schedule):
 
 
 DAY_NS = 24 * HOUR_NS
-CLOSED = (2, 3, 6)  # days of January 1970, the first being 0
-OPEN = (0, 1, 4, 5, 7, 8, 9, 10)
-NEAR_MIDNIGHT = [
-    *(
-        day * DAY_NS + offset_ns
-        for day in range(8)
-        for offset_ns in (0, 1, 12 * HOUR_NS, DAY_NS - 1)
-    ),
-    *(8 * DAY_NS, 10 * DAY_NS - 1, 10 * DAY_NS, 11 * DAY_NS - 1),  # one or two a day
-]
+DAYS = range(1, 13)  # of January 1970, the first being 0
+NEAR_MIDNIGHT = (0, 1, 2, 12 * HOUR_NS, DAY_NS - 2, DAY_NS - 1)
 
 
 @pytest.mark.parametrize("roll", ["skip", "next", "previous"])
-def test_every_question_holds_to_the_nanosecond_around_midnight(roll: str) -> None:
-    calendar = NamedCalendar(dates=tuple(date(1970, 1, 1 + day) for day in CLOSED))
-    schedule = made(Instants(NEAR_MIDNIGHT), calendar, tz="UTC", roll=roll)
-    target = {day: day for day in OPEN}
-    if roll != "skip":
-        for day in CLOSED:
-            target[day] = (
-                min(other for other in OPEN if other > day)
-                if roll == "next"
-                else max(other for other in OPEN if other < day)
-            )
-    expected = sorted(
-        {
-            target[at_ns // DAY_NS] * DAY_NS + at_ns % DAY_NS
-            for at_ns in NEAR_MIDNIGHT
-            if at_ns // DAY_NS in target
-        }
-    )
-    asked = sorted({at_ns + step for at_ns in NEAR_MIDNIGHT for step in (-1, 0, 1)})
-    for low in asked:
+def test_every_question_holds_to_the_nanosecond_around_midnight(
+    roll: str, rng: random.Random
+) -> None:
+    step = -1 if roll == "previous" else 1
+    for _ in range(4):
+        closed = set(rng.sample(DAYS, 5))
+        instants = [
+            day * DAY_NS + at_ns
+            for day in DAYS
+            for at_ns in sorted(rng.sample(NEAR_MIDNIGHT, rng.randrange(4)))
+        ]
+        expected = set()
+        for instant in instants:
+            day, at_ns = divmod(instant, DAY_NS)
+            if day in closed and roll == "skip":
+                continue
+            while day in closed:
+                day += step
+            expected.add(day * DAY_NS + at_ns)
+        calendar = NamedCalendar(dates=tuple(date(1970, 1, 1 + day) for day in closed))
+        schedule = made(Instants(instants), calendar, tz="UTC", roll=roll)
+        check_around(schedule, sorted(expected), rng)
+        if isinstance(schedule, SkippingCalendar):
+            gone = [at_ns for at_ns in instants if at_ns // DAY_NS in closed]
+            check_excluded(schedule, gone, rng)
+
+
+def edges(instants: list[int], rng: random.Random) -> list[tuple[int, int]]:
+    near = sorted({at_ns + step for at_ns in instants for step in (-1, 0, 1, 2)})
+    return [(low, high) for low in near for high in rng.sample(near, min(len(near), 9))]
+
+
+def check_around(schedule: Schedule, expected: list[int], rng: random.Random) -> None:
+    for low, high in edges(expected, rng):
+        inside = [at_ns for at_ns in expected if low <= at_ns < high]
+        assert schedule.count_ns(low, high) == len(inside)
         later = [Firing(at_ns) for at_ns in expected if at_ns > low]
         earlier = [Firing(at_ns) for at_ns in expected if at_ns < low]
         assert schedule.next_ns(low) == (later[0] if later else None)
         assert schedule.prev_ns(low) == (earlier[-1] if earlier else None)
-        for high in asked:
-            inside = [at_ns for at_ns in expected if low <= at_ns < high]
-            assert schedule.count_ns(low, high) == len(inside)
-            if isinstance(schedule, SkippingCalendar):
-                gone = [
-                    at_ns
-                    for at_ns in NEAR_MIDNIGHT
-                    if low <= at_ns < high and at_ns // DAY_NS in CLOSED
-                ]
-                assert schedule.excluded(low, high) == (
-                    PlannedSkip(SkipReason.CALENDAR, gone[0], gone[-1], len(gone))
-                    if gone
-                    else None
-                )
+
+
+def check_excluded(
+    schedule: SkippingCalendar, gone: list[int], rng: random.Random
+) -> None:
+    for low, high in edges(gone, rng):
+        inside = [at_ns for at_ns in gone if low <= at_ns < high]
+        skip = (
+            PlannedSkip(SkipReason.CALENDAR, inside[0], inside[-1], len(inside))
+            if inside
+            else None
+        )
+        assert schedule.excluded(low, high) == skip
 
 
 @pytest.mark.parametrize("roll", ["skip", "next", "previous"])
@@ -271,6 +282,59 @@ def test_time_begins_and_ends_to_the_nanosecond_with_a_calendar_too(roll: str) -
     assert schedule.next_ns(HORIZON_NS) is schedule.prev_ns(0) is None
     assert schedule.count_ns(-far, far) == 4
     assert schedule.count_ns(-far, 0) == schedule.count_ns(2, HORIZON_NS - 1) == 0
+
+
+def test_what_is_excluded_on_the_first_and_on_the_last_day_of_time_can_be_told() -> (
+    None
+):
+    calendar = NamedCalendar(dates=(date(1970, 1, 1), date(2262, 4, 11)))
+    schedule = made(Instants([0, HORIZON_NS]), calendar, tz="UTC", roll="skip")
+    assert isinstance(schedule, SkippingCalendar)
+    assert schedule.next_ns(-1) is schedule.prev_ns(HORIZON_NS + 1) is None
+    assert schedule.excluded(-(1 << 70), 1 << 70) == PlannedSkip(
+        SkipReason.CALENDAR, 0, HORIZON_NS, 2
+    )
+
+
+@pytest.mark.parametrize("mark", [DstMark.NONE, DstMark.SHIFTED])
+@pytest.mark.parametrize("saturday", ["02:30", "03:00"])
+def test_where_a_moved_time_meets_one_of_the_day_itself_that_one_runs(
+    mark: DstMark, saturday: str
+) -> None:
+    """On Sunday the clock goes from 02:00 to 03:00, so both times are moved to 03:00."""
+    meeting_ns = ns("2026-03-29T03:00+02:00")
+    schedule = made(
+        Instants([ns(f"2026-03-28T{saturday}+01:00"), meeting_ns], mark),
+        NamedCalendar(dates=(date(2026, 3, 28),)),
+        tz="Europe/Berlin",
+        roll="next",
+    )
+    own = Firing(meeting_ns, mark)
+    assert schedule.next_ns(0) == schedule.prev_ns(HORIZON_NS) == own
+    assert schedule.count_ns(0, HORIZON_NS) == 1
+
+
+@pytest.mark.parametrize(
+    ("roll", "expected"),
+    [
+        ("next", [2 * DAY_NS, HORIZON_NS]),  # a nanosecond more is past all time
+        ("previous", [0, HORIZON_NS - 2 * DAY_NS, HORIZON_NS - 2 * DAY_NS + 1]),
+    ],
+)
+def test_what_is_rolled_to_the_first_or_the_last_instant_of_time_runs(
+    roll: str, expected: list[int]
+) -> None:
+    second_and_last_but_one = (date(1970, 1, 2), date(2262, 4, 10))
+    schedule = made(
+        Instants([DAY_NS, HORIZON_NS - DAY_NS, HORIZON_NS - DAY_NS + 1]),
+        NamedCalendar(dates=second_and_last_but_one),
+        tz="UTC",
+        roll=roll,
+    )
+    found = schedule.between_ns(-(1 << 70), 1 << 70, limit=9)
+    assert [firing.utc_ns for firing in found] == expected
+    assert schedule.prev_ns(1 << 70) == found[-1]
+    assert schedule.count_ns(-(1 << 70), 1 << 70) == len(expected)
 
 
 # ------------------------------------------------------------------ single stories

@@ -250,13 +250,21 @@ def by_definition(
 @pytest.mark.parametrize("change", ["gap", "overlap"])
 @pytest.mark.parametrize(("gap", "overlap"), POLICIES)
 def test_every_question_holds_to_the_second_around_a_change(
-    change: str, gap: GapRule, overlap: OverlapRule
+    change: str, gap: GapRule, overlap: OverlapRule, rng: random.Random
 ) -> None:
     moment, before_s, after_s = CHANGES[change]
     at_s = int(moment.timestamp())
     # Both ends of the hour that the clock skips, or shows twice, and of its neighbours.
     rims = (at_s + min(before_s, after_s) + hours * 3_600 for hours in range(-1, 3))
-    walls = sorted(rim + step for rim in rims for step in (-1, 0, 1))
+    near = [rim + step for rim in rims for step in (-1, 0, 1)]
+    for walls in (near, *(sorted(rng.sample(near, 4)) for _ in range(4))):
+        check_to_the_second(walls, change, gap=gap, overlap=overlap)
+
+
+def check_to_the_second(
+    walls: list[int], change: str, *, gap: GapRule, overlap: OverlapRule
+) -> None:
+    _, before_s, after_s = CHANGES[change]
     expected = by_definition(walls, change, gap, overlap)
     schedule = Bare(
         Listed(walls),
