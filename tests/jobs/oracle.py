@@ -201,3 +201,37 @@ def _days(rng: random.Random, day: date) -> tuple[str, Callable[[date], bool]]:
         case 3:
             return f"* {day.month} *", lambda d: d.month == day.month
     return "* * *", lambda _: True
+
+
+class OneChange(tzinfo):
+    """A zone whose offset changes once, where a test wants it."""
+
+    def __init__(self, at: datetime, before: timedelta, after: timedelta) -> None:
+        self.at = at.replace(tzinfo=None)
+        self.before = before
+        self.after = after
+
+    def utcoffset(self, moment: datetime | None) -> timedelta:
+        assert moment is not None
+        wall = moment.replace(tzinfo=None, fold=0)
+        # PEP 495: where both or neither offset serves, the fold chooses.
+        choices = [self.before, self.after]
+        fitting = [
+            offset
+            for offset in choices
+            if (wall - offset >= self.at) == (offset is self.after)
+        ]
+        return fitting[0] if len(fitting) == 1 else choices[moment.fold]
+
+    def dst(self, _: datetime | None) -> None:
+        return None
+
+    def tzname(self, _: datetime | None) -> str:
+        return "one change"
+
+    def fromutc(self, moment: datetime) -> datetime:
+        utc = moment.replace(tzinfo=None)
+        offset = self.after if utc >= self.at else self.before
+        wall = (utc + offset).replace(tzinfo=self)
+        is_second = self.utcoffset(wall) != offset
+        return wall.replace(fold=1 if is_second else 0)

@@ -446,30 +446,6 @@ def test_a_day_that_a_country_left_out_is_no_business_day() -> None:
     assert schedule.count_ns(ns("2011-12-31T00:00+14:00"), noon_ns) == 0
 
 
-def test_an_hour_shown_again_after_midnight_belongs_to_the_new_day() -> None:
-    """In St John's of 2006 the clock went from 00:01 back to 23:01."""
-    tz = "America/St_Johns"
-    days = CalendarDays(NamedCalendar(dates=(date(2006, 10, 29),)), tz)
-    midnight_ns = ns("2006-10-29T00:00-02:30")
-    sunday = days.day_of(midnight_ns)
-    assert days.start_ns(sunday) == midnight_ns
-    assert days.is_excluded(sunday)
-    assert days.day_of(midnight_ns - 1) == sunday - 1
-    assert days.day_of(midnight_ns + 30 * 60 * NS) == sunday  # 23:30 once more
-    assert days.start_ns(sunday + 1) == midnight_ns + 25 * HOUR_NS
-
-
-def test_days_follow_each_other_without_a_hole() -> None:
-    for tz in ("Asia/Beirut", "America/St_Johns", "Pacific/Apia", "America/Havana"):
-        days = CalendarDays(NamedCalendar(), tz)
-        first = days.day_of(ns("2006-01-01T12:00Z"))
-        for day in range(first, first + 3_000):
-            start_ns, end_ns = days.start_ns(day), days.start_ns(day + 1)
-            assert start_ns <= end_ns
-            if start_ns < end_ns:
-                assert days.day_of(start_ns) == days.day_of(end_ns - 1) == day
-
-
 def test_a_calendar_leaves_nothing_of_a_schedule_that_only_has_excluded_days() -> None:
     sundays = Cron("0 9 * * SUN")
     closed = NamedCalendar(weekdays=("SUN",))

@@ -16,7 +16,7 @@ from dateutil.rrule import rrulestr  # type: ignore[import-untyped]
 
 from timingwheel.errors import ArgumentError
 from timingwheel.jobs.rrule import RecurrenceRule
-from timingwheel.jobs.schedule import HORIZON_NS, DstMark, Schedule, instant_ns
+from timingwheel.jobs.schedule import HORIZON_NS, DstMark, Firing, Schedule, instant_ns
 
 BERLIN = "Europe/Berlin"
 START = "2026-03-02T09:00:00"  # a Monday
@@ -99,6 +99,38 @@ def test_random_rules_equal_dateutil(rng: random.Random) -> None:
         if expected:
             counted = schedule.count(expected[0], expected[-1])
             assert counted == len(expected) - 1, (rule, start)
+
+
+@pytest.mark.parametrize(
+    ("rule", "end"),
+    [
+        ("FREQ=DAILY;BYHOUR=0,9,23;BYMINUTE=0,59;COUNT=9", ""),
+        ("FREQ=DAILY;INTERVAL=3", ";UNTIL=20260311T090000"),
+        ("FREQ=DAILY;INTERVAL=3", ";UNTIL=20260311T090000Z"),
+        ("FREQ=WEEKLY;BYDAY=SU,MO;BYHOUR=8,9,10", ";UNTIL=20260316T085959"),
+        ("FREQ=YEARLY;BYMONTH=1,12;BYMONTHDAY=1,31;COUNT=9", ""),
+        ("FREQ=YEARLY;BYYEARDAY=366,-1,1;BYHOUR=0;COUNT=9", ""),
+        ("FREQ=HOURLY;INTERVAL=8;COUNT=9", ""),
+        ("FREQ=MONTHLY;INTERVAL=7;BYMONTHDAY=31;COUNT=4", ""),
+        ("FREQ=DAILY;COUNT=1", ""),
+    ],
+)
+def test_every_question_holds_to_the_second(rule: str, end: str) -> None:
+    start = datetime.fromisoformat(START)
+    times = by_dateutil(rule + end.removesuffix("Z"), start, 20)
+    expected = [instant_ns(moment, "moment") for moment in times]
+    assert 0 < len(expected) < 20  # so it ends
+    schedule = RecurrenceRule(rule + end, start=START)
+    asked = [at_ns + by for at_ns in expected for by in (-(10**9), -1, 0, 1, 10**9)]
+    asked += [0, ns("2026-03-02T00:00Z"), HORIZON_NS]
+    for low in asked:
+        later = [Firing(at_ns) for at_ns in expected if at_ns > low]
+        earlier = [Firing(at_ns) for at_ns in expected if at_ns < low]
+        assert schedule.next_ns(low) == (later[0] if later else None)
+        assert schedule.prev_ns(low) == (earlier[-1] if earlier else None)
+        for high in asked:
+            inside = [at_ns for at_ns in expected if low <= at_ns < high]
+            assert schedule.count_ns(low, high) == len(inside)
 
 
 # ------------------------------------------------------------------ single stories
@@ -244,17 +276,33 @@ def test_what_cannot_be_meant_or_never_comes_is_refused_with_the_fix(
 ) -> None:
     with pytest.raises(ArgumentError) as caught:
         RecurrenceRule(rule, start=START)
-    assert caught.value.argument == "rrule"
+    assert (caught.value.argument, caught.value.found) == ("rrule", rule)
     assert fix in caught.value.fix
 
 
 @pytest.mark.parametrize(
-    "start",
-    ["soon", "2026-03-02T09:00+01:00", "2026-03-02T09:00:00.5", "1969-01-01", None],
+    ("start", "fix"),
+    [
+        ("soon", "pass a wall time from 1970 on"),
+        (None, "pass a wall time from 1970 on"),
+        ("2026-03-02T09:00+01:00", "leave out the offset; pass a wall time"),
+        ("2026-03-02T09:00:00.5", "a rule knows no fractions of a second"),
+        ("1969-12-31T23:59:59", "pass a wall time from 1970 on"),
+        ("2263-01-01", "pass a wall time from 1970 on"),
+    ],
 )
-def test_a_start_is_a_wall_time_to_the_second(start: str) -> None:
-    with pytest.raises(ArgumentError, match="start is"):
+def test_a_start_is_a_wall_time_to_the_second(start: str, fix: str) -> None:
+    with pytest.raises(ArgumentError) as caught:
         RecurrenceRule("FREQ=DAILY", start=start)
+    assert (caught.value.argument, caught.value.found) == ("start", start)
+    assert caught.value.fix.startswith(fix)
+
+
+def test_starts_on_the_first_day_of_time_and_near_the_last_serve() -> None:
+    for start in ("1970-01-01T00:00:00", "2262-04-10T23:47:16"):
+        rule = RecurrenceRule("FREQ=DAILY;COUNT=2", start=start)
+        assert rule.next_ns(ns(f"{start}Z") - 1) == Firing(ns(f"{start}Z"))
+        assert rule.count_ns(0, HORIZON_NS) == 2
 
 
 def test_without_dateutil_the_error_says_what_to_install() -> None:

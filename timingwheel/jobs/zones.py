@@ -18,7 +18,6 @@ from collections.abc import Iterable
 from datetime import datetime, timedelta, tzinfo
 from difflib import get_close_matches
 from functools import cache
-from hashlib import blake2b
 from itertools import pairwise
 from typing import Final, NamedTuple
 
@@ -113,20 +112,6 @@ class Zone:
         offset = datetime.fromtimestamp(utc_s, self._info).utcoffset()
         assert offset is not None
         return offset // timedelta(seconds=1)
-
-    def digest(self, start_s: int, end_s: int) -> str:
-        """Return a text that changes when the zone's data does, for that time.
-
-        A stored time of a schedule is stale once the digest differs from the one it was
-        computed under: governments change their minds.
-        """
-        known: list[int] = []
-        while start_s < end_s:
-            stretch = self.stretch_at(start_s)
-            if not known or known[-1] != stretch.offset_s:
-                known += [start_s, stretch.offset_s]
-            start_s = stretch.end_s
-        return blake2b(repr(known).encode(), digest_size=8).hexdigest()
 
     def _cut(self, number: int) -> tuple[list[int], list[Stretch]]:
         start_s, end_s = number << _CHUNK_BITS, (number + 1) << _CHUNK_BITS
