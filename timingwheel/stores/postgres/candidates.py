@@ -23,7 +23,7 @@ from timingwheel.stores.postgres.rows import (
 ALONE: Final = searched(ALONE_CAP)
 """The cap of runs that may be lost only once more."""
 
-# OFFSET 0: so that the key of the job is probed; see SAME_RUN in due.py.
+# OFFSET 0: so that the key of the job is probed; see keys.py.
 _CANDIDATES: Final = f"""
 SELECT {LIVE_COLUMNS}, j.body FROM timingwheel_run r
 LEFT JOIN LATERAL (

@@ -23,7 +23,7 @@ from timingwheel.jobs.store import Claim
 from timingwheel.stores.history_entries import searched
 from timingwheel.stores.postgres.candidates import ALONE, Candidate, read
 from timingwheel.stores.postgres.connections import Ints, Statement, Texts
-from timingwheel.stores.postgres.due import SAME_RUN
+from timingwheel.stores.postgres.keys import same_key
 from timingwheel.stores.postgres.membership import Membership
 from timingwheel.stores.postgres.owner import PostgresOwner
 from timingwheel.stores.postgres.plain_end import Place
@@ -92,7 +92,7 @@ numbered AS MATERIALIZED (
 ),
 locked AS MATERIALIZED (
     SELECT u.place, u.token, u.caps, r.shard, r.job_id, r.nominal_ns, r.n
-    FROM numbered u JOIN timingwheel_run r ON {SAME_RUN.format(of="u")}
+    FROM numbered u JOIN timingwheel_run r ON {same_key("r", "u")}
     AND r.version = u.version
     ORDER BY u.shard, u.job_id, u.nominal_ns, u.n FOR UPDATE OF r
 ),
@@ -101,7 +101,7 @@ taken AS (
         attempts = r.attempts + 1, started_ns = %s, token = u.token, worker = %s,
         inc = %s, caps = u.caps::text[], asked = 0,
         wake_ns = NULL
-    FROM locked u WHERE {SAME_RUN.format(of="u")}
+    FROM locked u WHERE {same_key("r", "u")}
     RETURNING u.place, u.token, r.ctid AS at
 )
 SELECT ok.ok, ok.alive, taken.place, taken.token, taken.at FROM ok LEFT JOIN taken ON true

@@ -38,7 +38,7 @@ Else a thread that waits for an answer could wait for a quarter of an hour, or f
 # knows of a table is old: it keeps the plan that it made when a vacuum had just found the
 # table empty, and that plan reads all of it, for each of 256 shards, when 6,000 runs have
 # come (1.4 s a look). Of new tables it expects many rows, and has a statement compiled first.
-# So neither is left to it; what else it would join from end to end: SAME_RUN in due.py.
+# So neither is left to it; what else it would join from end to end: keys.py.
 # Behind a pooler that shares sessions it holds for most statements; it is no harm there.
 _BY_INDEX: Final = "SET jit = off; SET enable_seqscan = off"
 Statement = tuple[str, Sequence[object]]

@@ -5,17 +5,10 @@ from __future__ import annotations
 from typing import Final
 
 from timingwheel.engine.records import Base
+from timingwheel.stores.postgres.keys import same_key
 
-# The planner believes that an array has ten items. Without that it expects as many rows as
-# the limit allows, and reads all that wait rather than probe for those few.
-SAME_RUN: Final = """r.shard = ANY(ARRAY[{of}.shard]) AND r.job_id = {of}.job_id
-AND r.nominal_ns = ANY(ARRAY[{of}.nominal_ns]) AND r.n = {of}.n"""
-"""Whether a run `r` is the one that a row `of` names: such a join probes, row by row.
-
-Said with = alone the planner has other ways: it reads a table that it believes small by an
-index from end to end, and compares all with all; and it keeps such a plan when the table has
-grown (257 ends at once took 100 ms of comparing). By what is said here no index is merged
-or hashed, so only keys can be probed; sequential scans are off (connections.py)."""
+# An array of ten items, as the planner believes. Without that it expects as many rows as the
+# limit allows, and reads all that wait rather than probe for those few.
 KEYS: Final = """
 keys AS MATERIALIZED (
     SELECT u.* FROM (
@@ -57,14 +50,14 @@ MADE_READY: Final = f"""
 {KEYS.format(found="due")},
 locked AS MATERIALIZED (
     SELECT r.shard, r.job_id, r.nominal_ns, r.n
-    FROM keys d JOIN timingwheel_run r ON {SAME_RUN.format(of="d")}
+    FROM keys d JOIN timingwheel_run r ON {same_key("r", "d")}
     AND r.version = d.version
     ORDER BY d.shard, d.job_id, d.nominal_ns, d.n FOR UPDATE OF r
 )
 UPDATE timingwheel_run r SET state = 'ready', version = r.version + 1,
     wake_ns = CASE WHEN r.attempts = 0 THEN r.expires_ns END,
     wake_base = CASE WHEN r.plain THEN r.wake_base ELSE {int(Base.WALL)} END
-FROM locked u WHERE {SAME_RUN.format(of="u")}
+FROM locked u WHERE {same_key("r", "u")}
 RETURNING r.job_id
 """
 """Makes ready the runs that a part named `due` has found."""

@@ -13,13 +13,13 @@ from timingwheel.jobs.model import Run, RunId
 from timingwheel.stores.history_entries import decode_run
 from timingwheel.stores.identity import require_run_id
 from timingwheel.stores.postgres.connections import Connections, Ints, Texts
+from timingwheel.stores.postgres.keys import same_key
 from timingwheel.stores.postgres.rows import shard_of
 
-_ENDED: Final = """
+_ENDED: Final = f"""
 SELECT r.body FROM unnest(%s::bigint[], %s::text[], %s::bigint[], %s::bigint[])
-    AS k(shard, id, nominal_ns, n)
-JOIN timingwheel_past r ON r.shard = k.shard AND r.job_id = k.id
-    AND r.nominal_ns = k.nominal_ns AND r.n = k.n
+    AS k(shard, job_id, nominal_ns, n)
+JOIN timingwheel_past r ON {same_key("r", "k")}
 """
 
 

@@ -13,6 +13,7 @@ from typing import Any, Final, NamedTuple
 from timingwheel.jobs.model import JobId
 from timingwheel.stores.deciding.live import RunKey
 from timingwheel.stores.postgres.connections import Ints, Texts
+from timingwheel.stores.postgres.keys import JOB_KEY, RUN_KEY, same_key
 from timingwheel.stores.postgres.rows import shard_of
 from timingwheel.stores.postgres.view import LoadedView
 
@@ -22,18 +23,19 @@ SELECT s.shard FROM unnest(%s::bigint[], %s::bigint[]) AS g(shard, epoch)
 JOIN timingwheel_shard s ON s.shard = g.shard AND s.epoch = g.epoch AND s.owner_inc = %s
 ORDER BY s.shard FOR SHARE OF s
 """
-_JOBS: Final = """
+# In the order of what names the rows: in that of the table's key the planner would read all
+# of it, to save the sort.
+_JOBS: Final = f"""
 SELECT j.id FROM unnest(%s::bigint[], %s::text[], %s::bigint[]) AS g(shard, id, version)
-JOIN timingwheel_job j ON j.shard = g.shard AND j.id = g.id AND j.version = g.version
-ORDER BY j.shard, j.id FOR UPDATE OF j
+JOIN timingwheel_job j ON {same_key("j", "g", (*JOB_KEY, "version"))}
+ORDER BY g.shard, g.id COLLATE "C" FOR UPDATE OF j
 """
-_RUNS: Final = """
+_RUNS: Final = f"""
 SELECT r.job_id FROM unnest(
     %s::bigint[], %s::text[], %s::bigint[], %s::bigint[], %s::bigint[]
-) AS g(shard, id, nominal_ns, n, version)
-JOIN timingwheel_run r ON r.shard = g.shard AND r.job_id = g.id
-    AND r.nominal_ns = g.nominal_ns AND r.n = g.n AND r.version = g.version
-ORDER BY r.shard, r.job_id, r.nominal_ns, r.n FOR UPDATE OF r
+) AS g(shard, job_id, nominal_ns, n, version)
+JOIN timingwheel_run r ON {same_key("r", "g", (*RUN_KEY, "version"))}
+ORDER BY g.shard, g.job_id COLLATE "C", g.nominal_ns, g.n FOR UPDATE OF r
 """
 _PAST: Final = _RUNS.replace("timingwheel_run", "timingwheel_past")
 # Whoever sets a calendar plans those jobs anew that he finds then: none may come later by

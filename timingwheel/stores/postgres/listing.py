@@ -111,6 +111,8 @@ SELECT (SELECT count(*) FROM timingwheel_run WHERE wake_ns IS NOT NULL)
     + (SELECT count(*) FROM timingwheel_job WHERE wake_ns IS NOT NULL),
     current_database()
 """
+_IN_ORDER: Final = "{table}.shard >= 0"
+"""Always so; who says it may read along an index of pages: see schema.py."""
 _CURSOR_FIX: Final = "pass the one of the page before"
 
 
@@ -213,6 +215,8 @@ class Listing:
         if query.job_id is not None:
             wanted.add("r.shard = %s", shard_of(query.job_id, self._shards))
             wanted.add("r.job_id = %s", searched(query.job_id))
+        else:
+            wanted.add(_IN_ORDER.format(table="r"))
         if query.states is not None:
             wanted.add("r.state = ANY(%s)", Texts(sorted(map(str, query.states))))
         wanted.equal("task", query.task)
@@ -240,7 +244,8 @@ class Listing:
         """Return a page of jobs, live ones first."""
         jobs, plain = _Wanted("j", query.limit), _Wanted("r", query.limit)
         jobs.equal("state", None if query.state is None else query.state.value)
-        for wanted in (jobs, plain):
+        for table, wanted in (("j", jobs), ("r", plain)):
+            wanted.add(_IN_ORDER.format(table=table))
             wanted.equal("task", query.task)
             wanted.equal("queue", query.queue)
         jobs.equal("name", query.name)

@@ -20,6 +20,7 @@ from timingwheel.stores.postgres.connections import (
     Statement,
     Texts,
 )
+from timingwheel.stores.postgres.keys import same_key
 from timingwheel.stores.postgres.rows import (
     LIVE_COLUMNS,
     decode_job,
@@ -37,7 +38,7 @@ from timingwheel.stores.postgres.view import (
 
 PRESENT: Final = "SELECT timingwheel_now(), steps_ns, calendars FROM timingwheel_meta"
 _IDS: Final = "unnest(%s::bigint[], %s::text[]) AS k(shard, id)"
-# OFFSET 0: so that keys are probed; see SAME_RUN in due.py.
+# OFFSET 0: so that keys are probed; see keys.py.
 _JOBS: Final = f"""
 SELECT j.id, j.version, j.live, j.body FROM {_IDS} CROSS JOIN LATERAL (
     SELECT * FROM timingwheel_job j WHERE j.shard = k.shard AND j.id = k.id OFFSET 0
@@ -68,12 +69,11 @@ SELECT k.id, k.nominal_ns, (
     AND r.job_id = k.id AND r.nominal_ns = k.nominal_ns
 ) FROM unnest(%s::bigint[], %s::text[], %s::bigint[]) AS k(shard, id, nominal_ns)
 """
-_DEAD: Final = """
+_DEAD: Final = f"""
 SELECT r.job_id, r.nominal_ns, r.n, r.version, r.tries, r.body
 FROM unnest(%s::bigint[], %s::text[], %s::bigint[], %s::bigint[])
-    AS k(shard, id, nominal_ns, n)
-JOIN timingwheel_past r ON r.shard = k.shard AND r.job_id = k.id
-    AND r.nominal_ns = k.nominal_ns AND r.n = k.n
+    AS k(shard, job_id, nominal_ns, n)
+JOIN timingwheel_past r ON {same_key("r", "k")}
 """
 _CALENDARS: Final = "SELECT name, version, body FROM timingwheel_calendar"
 _decode_calendar: Final = msgspec.msgpack.Decoder(NamedCalendar).decode

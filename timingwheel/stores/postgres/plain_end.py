@@ -28,6 +28,7 @@ from timingwheel.stores.postgres.connections import (
     Places,
     Texts,
 )
+from timingwheel.stores.postgres.keys import same_key
 from timingwheel.stores.postgres.rows import DAY_NS, shard_of, unframed
 from timingwheel.stores.records import encode
 
@@ -39,7 +40,8 @@ _MARK: Final = _MARK_NS.to_bytes(8, "big")
 
 # Where a run stands is only how it is found: it is this attempt's if its token says so, and
 # a row that was changed stands elsewhere. It is said with the token alone and not with
-# state = 'running' or plain: there are indices of these, which would be read for each end.
+# state = 'running' or plain, and of its job not with =: there are indices of these, which
+# would be read for each end; some from end to end, by a plan of when the table was small.
 _END: Final = f"""
 WITH given AS MATERIALIZED (
     SELECT * FROM unnest(
@@ -49,7 +51,7 @@ WITH given AS MATERIALIZED (
 ),
 ended AS (
     DELETE FROM timingwheel_run r USING given u
-    WHERE r.ctid = u.at AND r.job_id = u.job_id
+    WHERE r.ctid = u.at AND r.job_id IS NOT DISTINCT FROM u.job_id
     AND r.token = u.token AND r.inc = ANY(ARRAY[u.inc]) AND r.attempts = 1
     AND r.state <> ALL('{{planned,ready,retrying}}') AND r.plain IS NOT FALSE
     RETURNING r.shard, r.job_id, r.nominal_ns, r.n, r.version, r.created_ns, r.token,
@@ -74,14 +76,12 @@ past AS (
 )
 SELECT e.token, c.now_ns FROM ended e, clock c
 """
-_ATTEMPTS: Final = """
+_ATTEMPTS: Final = f"""
 SELECT k.token, a.body, p.body, p.tries
 FROM unnest(%s::bigint[], %s::text[], %s::bigint[], %s::bigint[], %s::bigint[])
     AS k(shard, job_id, nominal_ns, n, token)
-LEFT JOIN timingwheel_attempt a ON a.shard = k.shard AND a.job_id = k.job_id
-    AND a.nominal_ns = k.nominal_ns AND a.n = k.n
-LEFT JOIN timingwheel_past p ON p.shard = k.shard AND p.job_id = k.job_id
-    AND p.nominal_ns = k.nominal_ns AND p.n = k.n
+LEFT JOIN timingwheel_attempt a ON {same_key("a", "k")}
+LEFT JOIN timingwheel_past p ON {same_key("p", "k")}
 """
 
 

@@ -17,6 +17,7 @@ from psycopg import errors
 
 from timingwheel.stores.history_retention import Retention
 from timingwheel.stores.postgres.connections import Connections, Ints
+from timingwheel.stores.postgres.keys import JOB_KEY, same_key
 from timingwheel.stores.postgres.past import KEPT, Partitions, partition_of
 from timingwheel.stores.postgres.rows import DAY_NS, PAST_COLUMNS
 from timingwheel.stores.postgres.writing import CONFLICTS
@@ -75,11 +76,13 @@ kept AS MATERIALIZED (
 SELECT (SELECT count(*) FROM part), (SELECT count(*) FROM added), shard, id FROM part
 ORDER BY shard DESC, id DESC LIMIT 1
 """
+# OFFSET 0, here and below: so that keys are probed; see keys.py. IS NOT TRUE for the same
+# reason: of NOT live there is an index.
 _RUNS: Final = """
 WITH oldest AS MATERIALIZED (
     SELECT r.shard, r.job_id, r.nominal_ns, r.n, r.plain, r.ended_ns, r.state
     FROM {table} r
-    WHERE (r.ended_ns, r.job_id) > (%(after_ns)s, %(after_id)s)
+    WHERE r.shard >= 0 AND (r.ended_ns, r.job_id) > (%(after_ns)s, %(after_id)s)
     AND r.ended_ns < greatest(%(runs_before)s, %(dead_before)s) {which}
     ORDER BY r.ended_ns, r.job_id LIMIT %(step)s
 ),
@@ -87,7 +90,7 @@ sheltered AS MATERIALIZED (
     SELECT DISTINCT o.shard, o.job_id FROM oldest o WHERE %(runs_min)s > 0 AND NOT o.plain
     AND NOT EXISTS (
         SELECT 1 FROM timingwheel_job j WHERE j.shard = o.shard AND j.id = o.job_id
-        AND (NOT j.recurring OR (NOT j.live AND j.ended_ns < %(runs_before)s))
+        AND (NOT j.recurring OR (NOT j.live AND j.ended_ns < %(runs_before)s)) OFFSET 0
     )
 ),
 floors AS MATERIALIZED (
@@ -105,24 +108,29 @@ gone AS MATERIALIZED (
     AND (f.job_id IS NULL OR o.nominal_ns < f.nominal_ns)
 ),
 runs AS (
-    DELETE FROM {table} r USING gone g WHERE r.shard = g.shard
-    AND r.job_id = g.job_id AND r.nominal_ns = g.nominal_ns AND r.n = g.n
+    DELETE FROM {table} r USING gone g WHERE {same_run}
 )
 SELECT (SELECT count(*) FROM oldest), (SELECT count(*) FROM gone), o.ended_ns, o.job_id
 FROM oldest o ORDER BY o.ended_ns DESC, o.job_id DESC LIMIT 1
-"""
+""".replace("{same_run}", same_key("r", "g"))
 _DEAD: Final = "AND r.state IN ('failed', 'lost')"
-_JOBS: Final = """
+_JOBS: Final = f"""
 WITH oldest AS MATERIALIZED (
     SELECT j.shard, j.id, j.ended_ns FROM timingwheel_job j
     WHERE NOT j.live AND j.ended_ns < %(runs_before)s
     AND (j.ended_ns, j.id) > (%(after_ns)s, %(after_id)s)
     ORDER BY j.ended_ns, j.id LIMIT %(step)s
 ),
+keys AS MATERIALIZED (
+    SELECT u.* FROM (
+        SELECT array_agg(shard) AS shards, array_agg(id) AS ids FROM oldest
+    ) AS a, unnest(a.shards, a.ids) AS u(shard, id)
+),
 gone AS (
-    DELETE FROM timingwheel_job j USING oldest o WHERE j.shard = o.shard AND j.id = o.id
-    AND NOT j.live AND NOT EXISTS (
+    DELETE FROM timingwheel_job j USING keys o WHERE {same_key("j", "o", JOB_KEY)}
+    AND j.live IS NOT TRUE AND NOT EXISTS (
         SELECT 1 FROM timingwheel_past r WHERE r.shard = o.shard AND r.job_id = o.id
+        OFFSET 0
     ) RETURNING j.id
 )
 SELECT (SELECT count(*) FROM oldest), (SELECT count(*) FROM gone), o.ended_ns, o.id

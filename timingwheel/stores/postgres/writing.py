@@ -22,6 +22,7 @@ from timingwheel.stores.postgres.connections import (
     Texts,
 )
 from timingwheel.stores.postgres.guard import Guard, Stale
+from timingwheel.stores.postgres.keys import JOB_KEY, RUN_KEY, same_key
 from timingwheel.stores.postgres.rows import (
     JOB_COLUMNS,
     PAST_COLUMNS,
@@ -33,8 +34,6 @@ ATTEMPT_COLUMNS: Final = ("shard", "job_id", "nominal_ns", "n", "number", "body"
 SKIP_COLUMNS: Final = ("shard", "job_id", "first_ns", "reason", "last_ns", "count")
 DEPENDENCY_COLUMNS: Final = ("shard", "before_id", "job_id")
 NAME_COLUMNS: Final = ("shard", "name", "job_id")
-_RUN_KEY: Final = ("shard", "job_id", "nominal_ns", "n")
-_JOB_KEY: Final = ("shard", "id")
 _CASTS: Final = {"tags": "::jsonb", "caps": "::text[]"}
 _FOLD: Final = """
 SELECT shard, job_id, nominal_ns, n,
@@ -112,20 +111,20 @@ def _writes(changes: RowChanges) -> list[tuple[str, Statement]]:
         if rows:
             found.append((name, _insert(table, columns, rows)))
     updates: list[tuple[str, str, Sequence[str], Sequence[str], list[Values]]] = [
-        ("job", "timingwheel_job", JOB_COLUMNS, _JOB_KEY, changes.jobs),
-        ("run", "timingwheel_run", RUN_COLUMNS, _RUN_KEY, changes.runs),
+        ("job", "timingwheel_job", JOB_COLUMNS, JOB_KEY, changes.jobs),
+        ("run", "timingwheel_run", RUN_COLUMNS, RUN_KEY, changes.runs),
         (
             "touched",
             "timingwheel_job",
-            (*_JOB_KEY, "version"),
-            _JOB_KEY,
+            (*JOB_KEY, "version"),
+            JOB_KEY,
             changes.touched,
         ),
         (
             "past_change",
             "timingwheel_past",
-            (*_RUN_KEY, "discarded", "body"),
-            _RUN_KEY,
+            (*RUN_KEY, "discarded", "body"),
+            RUN_KEY,
             changes.past_changes,
         ),
     ]
@@ -135,8 +134,8 @@ def _writes(changes: RowChanges) -> list[tuple[str, Statement]]:
         if rows
     ]
     deletes: list[tuple[str, str, Sequence[str], list[Values]]] = [
-        ("old_run", "timingwheel_run", _RUN_KEY, changes.old_runs),
-        ("old_past", "timingwheel_past", _RUN_KEY, changes.old_past),
+        ("old_run", "timingwheel_run", RUN_KEY, changes.old_runs),
+        ("old_past", "timingwheel_past", RUN_KEY, changes.old_past),
         ("old_name", "timingwheel_name", NAME_COLUMNS, changes.old_names),
         (
             "old_dependency",
@@ -157,9 +156,9 @@ def _folded(rows: Sequence[Values]) -> list[tuple[str, Statement]]:
     """Return what takes rows of attempts into the row of their run, which has ended."""
     if not rows:
         return []
-    at = [PAST_COLUMNS.index(name) for name in _RUN_KEY]
+    at = [PAST_COLUMNS.index(name) for name in RUN_KEY]
     keys = [tuple(row[place] for place in at) for row in rows]
-    delete, values = _delete("timingwheel_attempt", _RUN_KEY, keys)
+    delete, values = _delete("timingwheel_attempt", RUN_KEY, keys)
     chosen = ", ".join(
         "coalesce(f.tries, ''::bytea) || u.tries"
         if name == "tries"
@@ -170,7 +169,7 @@ def _folded(rows: Sequence[Values]) -> list[tuple[str, Statement]]:
     insert = (
         f"INSERT INTO timingwheel_past ({', '.join(PAST_COLUMNS)}) SELECT {chosen} "
         f"FROM ok, {source} LEFT JOIN fold f ON "
-        f"{' AND '.join(f'f.{name} = u.{name}' for name in _RUN_KEY)} WHERE ok.ok"
+        f"{' AND '.join(f'f.{name} = u.{name}' for name in RUN_KEY)} WHERE ok.ok"
     )
     return [
         ("old_attempt", (f"{delete} RETURNING t.*", values)),
@@ -213,20 +212,19 @@ def _update(
         if name not in key and name != "version"
     ]
     sets.append("version = t.version + 1")
-    where = " AND ".join(f"t.{name} = u.{name}" for name in key)
     source, values = _unnested(columns, rows)
     return (
         (
             f"UPDATE {table} t SET {', '.join(sets)} FROM ok, {source} "
-            f"WHERE ok.ok AND {where}"
+            f"WHERE ok.ok AND {same_key('t', 'u', key)}"
         ),
         values,
     )
 
 
 def _delete(table: str, columns: Sequence[str], rows: Sequence[Values]) -> Statement:
-    where = " AND ".join(f"t.{name} = u.{name}" for name in columns)
     source, values = _unnested(columns, rows)
+    where = same_key("t", "u", columns)
     return f"DELETE FROM {table} t USING ok, {source} WHERE ok.ok AND {where}", values
 
 
