@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-import psycopg
 import pytest
 
 from tests.postgres import Postgres
@@ -17,7 +16,7 @@ from tests.stores.postgres_stage import PostgresStage
 from tests.stores.stage import NO_RETRY, WORKER, after, draft, end_of, every
 from timingwheel.jobs.model import Outcome, Queue
 from timingwheel.jobs.store import JobQuery, RunQuery
-from timingwheel.stores.postgres.connections import Connections
+from timingwheel.stores.postgres.connections import Connection, Connections
 
 LARGE = (
     "timingwheel_run",
@@ -41,7 +40,7 @@ Plan = dict[str, Any]
 class KeepingConnections(Connections):
     """Connections that prepare each statement at once, and forget none."""
 
-    def _open(self) -> psycopg.Connection[tuple[Any, ...]]:
+    def _open(self) -> Connection:
         connection = super()._open()
         connection.prepare_threshold, connection.prepared_max = 0, None
         return connection

@@ -14,7 +14,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final, Protocol
 
 import psycopg
-from psycopg import pq
+from psycopg import errors, pq
 from psycopg.adapt import AdaptersMap, Dumper
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
@@ -23,6 +23,14 @@ from timingwheel.jobs.errors import DatabaseAwayError
 
 _AWAY: Final = frozenset({"08", "53", "57"})
 """Classes of SQLSTATE: connections, resources, an operator's intervention."""
+UNDONE: Final = (
+    errors.DeadlockDetected,
+    errors.SerializationFailure,
+    errors.LockNotAvailable,
+)
+"""What the server says when others were in the way: nothing of the statement was done."""
+SENT_MAX: Final = 10
+"""How often one statement is sent, if others are in its way each time."""
 _CLOSED: Final = "the store is closed"
 PATIENCE: Final[Mapping[str, int]] = {
     "connect_timeout": 10,
@@ -194,7 +202,7 @@ class Connections:
             if connection is None:
                 connection = self._open()
             yield connection
-        except psycopg.OperationalError as error:
+        except psycopg.Error as error:
             if not _is_away(error):
                 raise
             self._forget_idle()
@@ -238,8 +246,16 @@ class Connections:
     ) -> list[Rows]:
         """Run statements in one message and return the rows of each; see `rows`.
 
-        Each sees what is committed when it begins; they are one transaction.
+        Each sees what is committed when it begins; they are one transaction. What the
+        server has undone is sent again: whatever has changed, statements look for
+        themselves.
         """
+        for _ in range(SENT_MAX - 1):
+            with contextlib.suppress(*UNDONE):
+                return self._all(statements, binary=binary)
+        return self._all(statements, binary=binary)
+
+    def _all(self, statements: Sequence[Statement], *, binary: bool) -> list[Rows]:
         with self.lent() as connection:
             if len(statements) == 1:
                 [(sql, values)] = statements
@@ -318,9 +334,16 @@ def _unless_ended(connection: Connection) -> Connection | None:
     return None
 
 
-def _is_away(error: psycopg.OperationalError) -> bool:
-    """Return whether it is the server that is away, and not a statement that failed."""
-    return error.sqlstate is None or error.sqlstate[:2] in _AWAY
+def _is_away(error: psycopg.Error) -> bool:
+    """Return whether it is the server that is away, and not a statement that failed.
+
+    One that only reads is no primary any more, or has no room: another connection may find
+    the one that writes.
+    """
+    if isinstance(error, errors.ReadOnlySqlTransaction):
+        return True
+    is_operational = isinstance(error, psycopg.OperationalError)
+    return is_operational and (error.sqlstate is None or error.sqlstate[:2] in _AWAY)
 
 
 def fetched(cursor: psycopg.Cursor[tuple[Any, ...]]) -> Rows:

@@ -38,10 +38,15 @@ RETURNING s.shard, s.epoch, free.was_released, free.zone_rules
 """Takes shards that nobody fires: how many at most, the node's number."""
 
 RELEASE: Final = """
-UPDATE timingwheel_shard SET owner_inc = NULL, epoch = epoch + 1
-WHERE owner_inc = %s AND shard = ANY(%s)
+WITH going AS MATERIALIZED (
+    SELECT s.shard FROM timingwheel_shard s WHERE s.owner_inc = %s AND s.shard = ANY(%s)
+    ORDER BY s.shard FOR UPDATE OF s
+)
+UPDATE timingwheel_shard s SET owner_inc = NULL, epoch = s.epoch + 1
+FROM going WHERE s.shard = going.shard
 """
-"""Lets shards go: the node's number, which."""
+"""Lets shards go: the node's number, which. In the order in which all who fire lock them:
+an UPDATE alone goes by where the rows stand."""
 
 SHARE: Final = """
 SELECT count(*), count(*) FILTER (WHERE beats >= %s),

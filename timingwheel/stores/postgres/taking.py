@@ -293,7 +293,8 @@ class Taking:
             self._tell(changed)
 
     def _tell(self, idle: Mapping[int, int]) -> None:
-        self._connections.rows(_TELL, [Ints(idle), Ints(idle.values())])
+        incs = sorted(idle)  # as others who tell of the same remote workers
+        self._connections.rows(_TELL, [Ints(incs), Ints(idle[inc] for inc in incs)])
         with self._lock:
             self._told.update(idle)
 

@@ -75,6 +75,10 @@ class Tending:
                 self._tend()
             except TimingWheelError as error:
                 _logger.warning("no sign of life could be given: %s", error)
+            except Exception:
+                # Without this thread the process would lose its lease, and never be a
+                # node again while its other threads go on.
+                _logger.exception("no sign of life could be given; it is tried again")
 
     def _is_over(self, next_ns: int) -> bool:
         is_due = self._clock.monotonic_ns() >= next_ns

@@ -252,5 +252,6 @@ class Window:
             self._asked_of_late = {}
         changed = {inc: n for inc, n in new.items() if former.get(inc) != n}
         if changed:
-            values = [Ints(changed), Ints(changed.values())]
+            numbers = sorted(changed)  # as others who tell of the same remote workers
+            values = [Ints(numbers), Ints(changed[inc] for inc in numbers)]
             self._connections.rows(_PUBLISH, values)
