@@ -36,6 +36,7 @@ class HandExecutor:
         self.works: list[Work] = []
         self.interrupts: list[tuple[int, Outcome, bool]] = []
         self.refuses: Exception | None = None
+        self.held_up = False
         self.host: Host
 
     def start(self, host: Host) -> None:
@@ -49,6 +50,11 @@ class HandExecutor:
         if self.refuses is not None:
             raise self.refuses
         self.works += works
+
+    def take_back(self) -> list[Work]:
+        left = self.works[self.slots :] if self.held_up else []
+        del self.works[len(self.works) - len(left) :]
+        return left
 
     def interrupt(self, token: int, outcome: Outcome, *, kill: bool) -> None:
         self.interrupts.append((token, outcome, kill))

@@ -2,10 +2,19 @@
 
 from __future__ import annotations
 
+import threading
+
 import psycopg
+import pytest
 
 from tests.postgres import Postgres
+from tests.scheduler import program
+from tests.scheduler.node_stage import HandExecutor
+from tests.stores.postgres_stage import PostgresStage
 from timingwheel import Scheduler
+from timingwheel.scheduler.crew import Crew
+from timingwheel.scheduler.metrics import Metrics
+from timingwheel.scheduler.node import NodeLoop
 
 
 def double(n: int) -> int:
@@ -61,3 +70,65 @@ def test_a_node_goes_on_when_the_database_is_back(postgres: Postgres) -> None:
         assert app.run(run.id).wait(timeout=60).result == b"\x02"
         assert app.is_serving
         other.stop()
+
+
+def test_what_waits_behind_a_handler_that_is_long_is_ready_for_others(
+    postgres: Postgres,
+) -> None:
+    stage, executor = PostgresStage(postgres), HandExecutor(slots=1, ahead=5)
+    node = NodeLoop(
+        stage.store,
+        stage.clock,
+        worker="w",
+        crew=Crew(program.app.tasks, {"hand": lambda: executor}, "hand"),
+        metrics=Metrics(),
+        on_failed=lambda _: None,
+    )
+    node.begin_service()
+    call = program.note.call("x")
+    jobs = [stage.put(0, task=call.task.name, payload=call.payload) for _ in range(4)]
+    stage.advance(1)
+    node.step()
+    assert len(executor.works) == 4
+    assert executor.begin()
+    executor.ahead, executor.held_up = 0, True
+    node.step()
+    assert len(executor.works) == 1
+    states = sorted(state for job in jobs for state in stage.states(job))
+    assert states == ["ready", "ready", "ready", "running"]
+    executor.end()
+    node.step()
+    assert sorted(state for job in jobs for state in stage.states(job)) == [
+        *("ready", "ready", "running", "succeeded")
+    ]
+    stage.end_all()
+
+
+BEGUN, GOES_ON = threading.Event(), threading.Event()
+
+
+def hold() -> None:
+    BEGUN.set()
+    assert GOES_ON.wait(100)
+
+
+@pytest.mark.long
+def test_what_waits_behind_a_handler_that_is_long_another_process_runs(
+    postgres: Postgres,
+) -> None:
+    """One slot; its handlers were short, so more was taken ahead."""
+    where = postgres.new_schema()
+    app, other = Scheduler(where, slots=1), Scheduler(where, slots=1)
+    short = app.task(name="short")(double)
+    other.task(name="short")(double)
+    long = app.task(hold)
+    with app:
+        for ref in [app.add(short.call(n), delay=0) for n in range(50)]:
+            app.run(ref).wait(timeout=30)
+        app.add(long.call(), delay=0)
+        assert BEGUN.wait(30)
+        behind = [app.add(short.call(n), delay=0) for n in range(20)]
+        with other:
+            for ref in behind:
+                assert app.run(ref).wait(timeout=30).state == "succeeded"
+        GOES_ON.set()

@@ -23,7 +23,7 @@ from typing import Final, Protocol
 
 from timingwheel.clock import Clock
 from timingwheel.errors import EngineClosedError, TimingWheelError
-from timingwheel.jobs.model import Outcome
+from timingwheel.jobs.model import Outcome, RunId
 from timingwheel.jobs.store import (
     Clustered,
     Finish,
@@ -115,6 +115,7 @@ class NodeLoop:
         self._metrics = metrics
         self._on_failed = on_failed
         self._listeners = listeners
+        self._unbegun: list[tuple[RunId, int]] = []
         self._serving = False
         self._stopped = False
         self._asleep = False
@@ -169,7 +170,7 @@ class NodeLoop:
 
     def _leave(self, unbegun: Sequence[Work]) -> None:
         """Have the store know all ends, and take back what was never begun."""
-        claims = self.in_hand.drop(unbegun)
+        claims = [*self._unbegun, *self.in_hand.drop(unbegun)]
         try:
             if claims:
                 self._store.commit(self._store.give_back(claims))
@@ -209,6 +210,8 @@ class NodeLoop:
             CommitUnknownError: likewise, during this turn.
         """
         self.in_hand.end_overdue()
+        if self._clustered is not None and self._serving:
+            self._give_back()
         if self._is_quiet():
             return False
         self._watch_the_clock()
@@ -228,6 +231,14 @@ class NodeLoop:
         if refused is not None:
             raise refused
         return turn.more or self.in_hand.has_ends
+
+    def _give_back(self) -> None:
+        """Let others have what was taken ahead and waits behind handlers that are long."""
+        for executor, _ in self._crew.teams(self.in_hand):
+            self._unbegun += self.in_hand.drop(executor.take_back())
+        if self._unbegun:
+            self._store.commit(self._store.give_back(self._unbegun))
+            self._unbegun = []
 
     def _is_quiet(self) -> bool:
         """Return whether a store that can tell says that there is nothing to do."""

@@ -14,7 +14,7 @@ from tests.scheduler.executors.stage import PATIENCE_S, Door, RecordingHost, wor
 from timingwheel.jobs.model import Outcome, Payload
 from timingwheel.jobs.store import Finish
 from timingwheel.scheduler.executors.executor import Work
-from timingwheel.scheduler.executors.pace import AHEAD_MAX, SHORT_NS
+from timingwheel.scheduler.executors.pace import AHEAD_MAX, HELD_UP_NS, SHORT_NS
 from timingwheel.scheduler.tasks import Call, Task
 from timingwheel.testing import ManualClock
 
@@ -318,6 +318,29 @@ def test_work_that_waits_inside_counts_against_what_is_taken_ahead(
     door.wait_for_knock()
     assert stage.executor.free == 0
     assert stage.executor.ahead == AHEAD_MAX - 3
+
+
+@pytest.mark.parametrize("kind", BESIDE)
+def test_work_that_was_taken_ahead_is_taken_back_from_behind_a_handler_that_is_long(
+    kind: str, make_stage: MakeStage, door: Door
+) -> None:
+    clock = ManualClock()
+    stage = make_stage(kind, slots=1, host=RecordingHost(clock))
+    run_one(stage, add[kind].call(1))
+    works = [work_of(wait[kind].call(door.address)) for _ in range(3)]
+    stage.submit(*works)
+    door.wait_for_knock()
+    clock.advance(ns=HELD_UP_NS - 1)
+    assert stage.executor.take_back() == []
+    clock.advance(ns=1)
+    assert stage.executor.ahead == 0
+    assert stage.executor.take_back() == works[1:]
+    assert stage.executor.take_back() == []
+    door.open()
+    assert [end.token for end in stage.host.wait_for_ends(2)][1:] == [
+        works[0].claim.token
+    ]
+    assert stage.host.begun[1:] == [works[0].claim.token]
 
 
 # ------------------------------------------------------------------------------ interrupts

@@ -122,7 +122,7 @@ class AsyncioExecutor(SlottedExecutor[_Slot]):
                 return None  # given up; the new one is called as well
             work = self._waiting[0]
             slot = _Slot(work, attempt_for(work, self._host), loop)
-            self._running[work.claim.token] = slot
+            self._enter(work.claim.token, slot)
             self._waiting.popleft()  # last, as all else may find no memory
             return slot
 

@@ -97,6 +97,13 @@ class Executor(Protocol):
     def submit(self, works: Sequence[Work]) -> None:
         """Take work; starts it in order. Never waits for a handler, `inline` apart."""
 
+    def take_back(self) -> list[Work]:
+        """Return work that waits although it should not, to be given back; else nothing.
+
+        It was taken ahead since handlers were short, and in each slot is one by now that
+        is not. None of it has begun.
+        """
+
     def interrupt(self, token: int, outcome: Outcome, *, kill: bool) -> None:
         """End an attempt: ask it first, or with `kill` do not ask.
 

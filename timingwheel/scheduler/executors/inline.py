@@ -68,5 +68,5 @@ class InlineExecutor(SlottedExecutor[Attempt]):
         attempt = attempt_for(work, self._host)
         with self._lock:
             self._thread = threading.get_ident()
-            self._running[work.claim.token] = attempt
+            self._enter(work.claim.token, attempt)
         self._see_through(work, attempt, attempt, Attempt.run)

@@ -18,6 +18,9 @@ With some slots beside it is still one claim of every store."""
 SHORT_NS: Final = 1_000_000
 """Handlers of this mean and more have nothing waiting behind them."""
 
+HELD_UP_NS: Final = 1_000_000_000
+"""What waits behind handlers that go on for so long was taken ahead in error."""
+
 _AHEAD_NS: Final = 5_000_000  # so much work waits for each slot at most
 _WEIGHT: Final = 0.1  # of the newest; one of a second is forgotten after 66 short ones
 

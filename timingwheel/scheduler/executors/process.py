@@ -272,7 +272,7 @@ class ProcessExecutor(SlottedExecutor[_Running]):
                 return None
             work = self._waiting[0]
             running = _Running(work, slot, self._host)
-            self._running[work.claim.token] = running
+            self._enter(work.claim.token, running)
             self._waiting.popleft()  # last, as all else may find no memory
             return running
 

@@ -19,7 +19,7 @@ from timingwheel.jobs.model import Outcome
 from timingwheel.jobs.store import Finish
 from timingwheel.scheduler.executors.attempt import Attempt, may_begin
 from timingwheel.scheduler.executors.executor import HEED_S, Host, Work
-from timingwheel.scheduler.executors.pace import Pace
+from timingwheel.scheduler.executors.pace import HELD_UP_NS, Pace
 from timingwheel.scheduler.executors.reports import Reports
 
 Running = TypeVar("Running")
@@ -43,6 +43,7 @@ class SlottedExecutor(ABC, Generic[Running]):
         self._running: dict[int, Running] = {}
         self._reports = Reports(self._lock, self._done)
         self._pace = Pace()
+        self._moved_ns = 0
         self._stopped = False
 
     def start(self, host: Host) -> None:
@@ -59,12 +60,23 @@ class SlottedExecutor(ABC, Generic[Running]):
     def ahead(self) -> int:
         """How much more it would get through soon."""
         with self._lock:
+            if self._is_held_up():
+                return 0
             behind = max(-self._free(), 0)
             return max(self._pace.ahead(self._side_by_side) - behind, 0)
 
     @abstractmethod
     def submit(self, works: Sequence[Work]) -> None:
         """Queue works, and start them as slots allow."""
+
+    def take_back(self) -> list[Work]:
+        """Return what waits behind handlers that are not short at all."""
+        with self._lock:
+            if not self._waiting or not self._is_held_up():
+                return []
+            left = list(self._waiting)
+            self._waiting.clear()
+            return left
 
     @abstractmethod
     def interrupt(self, token: int, outcome: Outcome, *, kill: bool) -> None:
@@ -117,6 +129,17 @@ class SlottedExecutor(ABC, Generic[Running]):
     def _free(self) -> int:
         """Return how many could start at once, less what waits; the lock is held."""
         return self.slots - len(self._running) - len(self._waiting)
+
+    def _enter(self, token: int, running: Running) -> None:
+        """Put an attempt into a slot; the lock is held."""
+        self._moved_ns = self._host.clock.monotonic_ns()
+        self._running[token] = running
+
+    def _is_held_up(self) -> bool:
+        """Whether all slots have been taken for long, by the same; the lock is held."""
+        if len(self._running) < self.slots:
+            return False
+        return self._host.clock.monotonic_ns() - self._moved_ns >= HELD_UP_NS
 
     def _leave(
         self, token: int, running: Running, finish: Finish | None, duration_ns: int

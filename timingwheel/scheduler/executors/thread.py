@@ -152,7 +152,7 @@ class ThreadExecutor(SlottedExecutor[_Slot]):
                     work = self._waiting[0]
                     attempt = attempt_for(work, self._host)
                     slot = _Slot(work, attempt, thread)
-                    self._running[work.claim.token] = slot
+                    self._enter(work.claim.token, slot)
                     self._waiting.popleft()  # last, as all else may find no memory
                     return slot
                 now_ns = clock.monotonic_ns()
