@@ -62,6 +62,7 @@ def serve(stage: PostgresStage) -> None:
     store.fire(1)
     store.set_queue(Queue(name="narrow", limit=2))
     store.put([draft(every(60)), *(draft(1, queue="narrow") for _ in range(9))])
+    store.put([draft(1, priority=9), *(draft(1) for _ in range(4))])
     first = stage.put(1)
     stage.advance(61)
     for _ in range(5):
