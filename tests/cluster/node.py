@@ -234,7 +234,9 @@ class TappedConnections(Connections):
     def lent(self) -> Iterator[Connection]:
         tap = TappedCursor.tap
         with super().lent() as connection:
-            connection.cursor_factory = TappedCursor
+            if connection.cursor_factory is not TappedCursor:
+                connection.cursor_factory = TappedCursor
+                connection.keep()
             tap.meet("before")
             yield connection
             tap.meet("after")
