@@ -7,12 +7,14 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from tests.cli import program
 from tests.cli.stage import Stage, left_behind
 from timingwheel.cli.connection import DirectoryConnection
 from timingwheel.cli.directory_checks import LOOKS
 from timingwheel.cli.doctor import of_runs
 from timingwheel.jobs.model import Run
 from timingwheel.scheduler.scheduler import Scheduler
+from timingwheel.server.serving import HttpServer
 
 
 def segments(stage: Stage) -> list[Path]:
@@ -37,6 +39,21 @@ def test_the_log_commands_are_those_of_wal(stage: Stage) -> None:
     assert stage.run("log", "verify").code == 4
     away = stage.bare("log", "verify", "--url", "http://127.0.0.1:1")
     assert away.code == 2
+
+
+def test_a_server_tells_of_the_log_that_it_has(stage: Stage) -> None:
+    app = Scheduler(str(stage.data), tasks=program.app.tasks)
+    with HttpServer(app, port=0) as server:
+        app.add(program.greet.call(to="x"), delay="1h")
+        told = stage.bare("log", "stat", "--url", server.url)
+        assert told.code == 0, told
+        figures = dict(line.split("  ", 1) for line in told.out.splitlines())
+        assert figures["store"].strip() == str(stage.data)
+        assert figures["timers"].strip() == "1"
+        assert figures["last opening"].strip().startswith("after a clean end, ")
+        found = stage.bare("log", "stat", "--url", server.url, "--json").json
+        assert (found["timers"], found["log"]["durability"]) == (1, "durable")
+        assert stage.bare("log", "verify", "--url", server.url).code == 2
 
 
 def test_a_store_that_is_well_passes(stage: Stage) -> None:

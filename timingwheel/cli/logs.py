@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
 from typing import Final
 
 import click
+import msgspec
 
 from timingwheel.cli.grammar import noun, option, verb
 from timingwheel.cli.refusal import MisuseError
 from timingwheel.cli.session import Session
+from timingwheel.jobs.storage import Storage
 from wal.__main__ import main as wal_main
 
 log: Final = noun(
@@ -48,10 +51,55 @@ def verify(session: Session) -> None:
     _run(session, "verify", *_json(session))
 
 
-@verb(log, "stat", examples=[("timingwheel log stat --json", "")])
+@verb(
+    log,
+    "stat",
+    examples=[
+        ("timingwheel log stat --json", ""),
+        ("timingwheel log stat --url http://127.0.0.1:8765", ""),
+    ],
+)
 def stat(session: Session) -> None:
-    """Show a store in figures."""
-    _run(session, "stat", *_json(session))
+    """Show a store in figures; with --url, as the server that holds it says."""
+    if session.settings.url is None:
+        _run(session, "stat", *_json(session))
+        return
+    with session.connected() as connection:
+        storage = connection.app.storage()
+    if session.printer.as_json:
+        session.printer.document(msgspec.to_builtins(storage))
+    else:
+        session.printer.facts(_facts(session, storage))
+
+
+def _facts(session: Session, storage: Storage) -> Iterable[tuple[str, str | None]]:
+    """Return a store's figures by name."""
+    yield "store", storage.path
+    yield "timers", f"{storage.timers:,}"
+    found = storage.log
+    if found is None:
+        return
+    yield "durability", found.durability
+    yield "appended", f"{found.appended_lsn:,}"
+    yield "durable", f"{found.durable_lsn:,}"
+    waits = f"{found.records_waiting:,} records, {found.bytes_waiting:,} bytes"
+    yield "not yet durable", waits if found.records_waiting else None
+    yield "segments", _files([each.size_bytes for each in found.segments])
+    yield "made ahead", f"{found.segments_ready:,}"
+    yield "snapshots", _files([each.size_bytes for each in found.snapshots])
+    if found.snapshots:
+        yield "newest snapshot", session.printer.moment(found.snapshots[0].created_ns)
+    yield "disk", "full: nothing new is taken" if found.disk_full else None
+    damaged = f"{found.scrub_errors:,} files were set aside"
+    yield "damage", damaged if found.scrub_errors else None
+    recovery = found.recovery
+    how = "after a clean end" if recovery.clean else "after a crash"
+    read = f"{recovery.replayed_bytes:,} bytes read in {recovery.took_ns / 1e9:.3f} s"
+    yield "last opening", f"{how}, {read}"
+
+
+def _files(sizes: Sequence[int]) -> str:
+    return f"{len(sizes):,}, {sum(sizes):,} bytes"
 
 
 @verb(log, "repair", examples=[("timingwheel log repair --out ./rescued", "")])
