@@ -36,6 +36,8 @@ def days_of(rule: str, year: int, start: datetime = MONDAY) -> list[str]:
         ("FREQ=YEARLY;BYMONTH=3;BYDAY=MO;BYSETPOS=-1", 2026, ["03-30"]),
         ("FREQ=YEARLY;BYWEEKNO=20;BYDAY=MO", 2026, ["05-11"]),
         ("FREQ=MONTHLY;BYMONTH=2,4", 2027, ["02-02", "04-02"]),
+        ("FREQ=MONTHLY;INTERVAL=4", 2027, ["03-02", "07-02", "11-02"]),
+        ("FREQ=MONTHLY;BYMONTHDAY=1;BYMONTH=1,2", 2027, ["01-01", "02-01"]),
         ("FREQ=MONTHLY;INTERVAL=5", 2026, ["03-02", "08-02"]),
         ("FREQ=MONTHLY;INTERVAL=5", 2027, ["01-02", "06-02", "11-02"]),
         ("FREQ=MONTHLY;INTERVAL=6;BYDAY=2FR", 2026, ["03-13", "09-11"]),

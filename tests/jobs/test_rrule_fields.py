@@ -56,13 +56,13 @@ def fields(text: str, **facts: object) -> RuleFields:
             {"times": seconds("9:0:0", "9:0:59", "9:59:0", "9:59:59")},
         ),
         (
-            "FREQ=MONTHLY;BYMONTH=1,12;BYMONTHDAY=31,-31;BYDAY=5MO,-5TU,WE",
+            "FREQ=MONTHLY;BYMONTH=1,12;BYMONTHDAY=31,-31;BYDAY=1MO,5MO,-5TU,WE",
             {
                 "frequency": "MONTHLY",
                 "day_fields": {
                     "BYMONTH": "1,12",
                     "BYMONTHDAY": "31,-31",
-                    "BYDAY": "5MO,-5TU,WE",
+                    "BYDAY": "1MO,5MO,-5TU,WE",
                 },
             },
         ),
@@ -141,6 +141,7 @@ def test_case_blanks_and_the_name_of_the_property_say_nothing(text: str) -> None
     found = read_rule(text, START)
     assert (found.frequency, found.interval) == ("DAILY", 1)
     assert read_rule(found.text, START) == found
+    assert "RRULE" not in found.text
 
 
 def test_every_hour_minute_and_second_counts_where_nothing_is_said_of_it() -> None:
@@ -152,13 +153,26 @@ def test_every_hour_minute_and_second_counts_where_nothing_is_said_of_it() -> No
 def test_a_rule_has_a_bounded_length() -> None:
     longest = "FREQ=DAILY".ljust(RULE_CHARS_MAX)
     assert read_rule(longest, START).text == "FREQ=DAILY"
-    with pytest.raises(ArgumentError, match="at most 1,000 characters"):
+    with pytest.raises(ArgumentError, match="at most 1,000 characters") as caught:
         read_rule(longest + " ", START)
+    assert caught.value.found == longest + " "
+
+
+FREQUENCY_FIX = (
+    "write FREQ= one of YEARLY, MONTHLY, WEEKLY, DAILY, HOURLY, MINUTELY, SECONDLY"
+)
 
 
 @pytest.mark.parametrize(
     ("text", "fix"),
     [
+        ("BYHOUR=9", FREQUENCY_FIX),
+        ("FREQ=FORTNIGHTLY", FREQUENCY_FIX),
+        ("FREQ=DAILY;BYEASTER=0", '"BYEASTER=0" is no part of a rule; write NAME='),
+        (
+            "FREQ=MONTHLY;BYDAY=MO;BYHOUR=1,2;BYSETPOS=1",
+            "BYSETPOS is served with FREQ=MONTHLY or YEARLY and one time a day;",
+        ),
         (
             "FREQ=DAILY;INTERVAL=1000001",
             "write INTERVAL as a number from 1 to 1,000,000",
