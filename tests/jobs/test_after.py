@@ -19,6 +19,7 @@ def test_a_job_is_named_by_its_id_or_by_what_add_returned() -> None:
 
 def test_several_jobs_are_waited_for_together_or_for_the_first() -> None:
     assert After.all_of("a", "b", "a").rule == AfterJobs(jobs=("a", "b"))
+    assert After.any_of("a", "b").rule == AfterJobs(jobs=("a", "b"), need="any")
     assert After.any_of("a", "b", on="any").rule == AfterJobs(
         jobs=("a", "b"), on=AfterOn.ANY, need="any"
     )

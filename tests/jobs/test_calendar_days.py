@@ -162,6 +162,15 @@ def test_dates_beside_a_weekend_make_one_run_with_it() -> None:
     ]
 
 
+def test_one_weekday_is_a_run_of_each_week() -> None:
+    days = CalendarDays(NamedCalendar(weekdays=("SUN",)), "UTC")
+    found = days.closed_runs(CHRISTMAS + 1, CHRISTMAS + 20)
+    assert [(run.first - CHRISTMAS, run.end - CHRISTMAS) for run in found] == [
+        *((2, 3), (9, 10), (16, 17)),
+    ]
+    assert list(days.closed_runs(CHRISTMAS + 3, CHRISTMAS + 8)) == []
+
+
 def test_the_first_copy_of_a_time_that_is_shown_twice_is_meant_and_marked() -> None:
     berlin = CalendarDays(NamedCalendar(), "Europe/Berlin")
     sunday = berlin.day_of(ns("2026-10-25T12:00Z"))

@@ -239,6 +239,14 @@ def test_every_question_holds_to_the_nanosecond_around_midnight(
             check_excluded(schedule, gone, rng)
 
 
+def test_the_first_and_the_last_nanosecond_of_an_excluded_day_are_excluded() -> None:
+    calendar = NamedCalendar(dates=(date(1970, 1, 3),))
+    rims = [2 * DAY_NS - 1, 2 * DAY_NS, 3 * DAY_NS - 1, 3 * DAY_NS]
+    schedule = made(Instants(rims), calendar, tz="UTC", roll="skip")
+    assert schedule.next_ns(rims[0]) == Firing(rims[3])
+    assert schedule.prev_ns(rims[3]) == Firing(rims[0])
+
+
 def edges(instants: list[int], rng: random.Random) -> list[tuple[int, int]]:
     near = sorted({at_ns + step for at_ns in instants for step in (-1, 0, 1, 2)})
     return [(low, high) for low in near for high in rng.sample(near, min(len(near), 9))]

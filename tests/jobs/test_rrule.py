@@ -113,6 +113,9 @@ def test_random_rules_equal_dateutil(rng: random.Random) -> None:
         ("FREQ=HOURLY;INTERVAL=8;COUNT=9", ""),
         ("FREQ=MONTHLY;INTERVAL=7;BYMONTHDAY=31;COUNT=4", ""),
         ("FREQ=DAILY;COUNT=1", ""),
+        ("FREQ=SECONDLY;COUNT=3", ""),
+        ("FREQ=YEARLY;BYYEARDAY=1;COUNT=3", ""),
+        ("FREQ=DAILY;BYMINUTE=1;BYSECOND=0,30", ";UNTIL=20260305T090130"),
     ],
 )
 def test_every_question_holds_to_the_second(rule: str, end: str) -> None:
@@ -303,6 +306,10 @@ def test_starts_on_the_first_day_of_time_and_near_the_last_serve() -> None:
         rule = RecurrenceRule("FREQ=DAILY;COUNT=2", start=start)
         assert rule.next_ns(ns(f"{start}Z") - 1) == Firing(ns(f"{start}Z"))
         assert rule.count_ns(0, HORIZON_NS) == 2
+    once = RecurrenceRule("FREQ=DAILY;COUNT=1", start="1970-01-01")
+    assert once.next_ns(-1) == once.prev_ns(1) == Firing(0)
+    thrice = RecurrenceRule("FREQ=DAILY;COUNT=3", start="2262-01-01")
+    assert thrice.count_ns(0, HORIZON_NS) == 3
 
 
 def test_without_dateutil_the_error_says_what_to_install() -> None:
