@@ -199,6 +199,11 @@ FREQUENCY_FIX = (
             "FREQ=MONTHLY;BYDAY=MO;BYSETPOS=367",
             "write BYSETPOS as numbers from 1 to 366, or below",
         ),
+        ("FREQ=DAILY;BYDAY=MOX", "write BYDAY as MO, TU, WE, TH, FR, SA, SU; the"),
+        (
+            "FREQ=YEARLY;BYMONTH=1;BYDAY=6MO",
+            "a number before a weekday of a month is 1 to 5,",
+        ),
         ("FREQ=MONTHLY;BYDAY=6MO", "a number before a weekday of a month is 1 to 5,"),
         ("FREQ=MONTHLY;BYDAY=-6MO", "a number before a weekday of a month is 1 to 5,"),
         (
@@ -236,3 +241,15 @@ def test_what_a_rule_cannot_say_is_refused_with_the_fix(text: str, fix: str) -> 
         read_rule(text, START)
     assert (caught.value.argument, caught.value.found) == ("rrule", text)
     assert caught.value.fix.startswith(fix)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        *("FREQ=DAILY;DTSTART=20260101", "FREQ=DAILY;EXDATE=20260101"),
+        *("FREQ=DAILY;RDATE=20260101", "FREQ=DAILY;EXRULE=X", "FREQ=DAILY\nCOUNT=1"),
+    ],
+)
+def test_a_rule_is_one_line_and_says_nothing_of_other_dates(text: str) -> None:
+    with pytest.raises(ArgumentError, match="pass one rule alone; its DTSTART is"):
+        read_rule(text, START)
