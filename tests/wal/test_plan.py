@@ -145,6 +145,19 @@ def test_a_segment_of_the_pool_keeps_room_for_its_close_frame_too(
     assert len(bench.read()) == 3
 
 
+@pytest.mark.parametrize("over", [0, 1])
+def test_groups_share_a_frame_up_to_the_room_of_the_close_frame(
+    bench: Bench, over: int
+) -> None:
+    bench.add(b"in a frame of its own")
+    bench.flush()
+    left = SEGMENT_BYTES - HEADER_BYTES - bench.writer.offset
+    bench.add(b"x" * 1000)
+    bench.add(b"y" * (left - HEADER_BYTES - 1004 - 4 + over))
+    frames = bench.plan.take(everything=True)
+    assert [frame.rotate for frame in frames] == [False, True][: 1 + over]
+
+
 def test_a_group_that_needs_an_unready_segment_changes_nothing(bench: Bench) -> None:
     bench.add(b"x" * 3000)
     before = bench.plan.next_lsn, bench.plan.bytes_waiting

@@ -110,6 +110,13 @@ def test_a_header_with_a_number_beyond_63_bits_is_a_damaged_one(place: int) -> N
     assert decode_segment_header(header.encode(), "path") is None
 
 
+def test_a_header_may_have_the_last_number_of_63_bits_in_each_place() -> None:
+    last = 2**63 - 1
+    before = SegmentEnd(last, last, Lsn(last), 2**32 - 1)
+    header = SegmentHeader(bytes(16), last, Lsn(last), 2**64 - 1, last, 0, before)
+    assert decode_segment_header(header.encode(), "path") == header
+
+
 def test_the_bytes_are_those_of_the_drawing() -> None:
     block = HEADER.encode()
     assert block[0:8] == b"TWLOGSEG"
