@@ -99,6 +99,13 @@ def test_a_killed_store_is_good_and_not_closed() -> None:
     assert found.holder.startswith("process 1, open since 2023-11-14")
 
 
+def test_without_a_lock_nobody_holds_a_store() -> None:
+    disk = store(3)
+    disk.remove("LOCK")
+
+    assert checked(disk).holder == ""
+
+
 def test_a_holder_whose_text_is_damaged_is_told_as_it_is() -> None:
     disk = store(3)
     disk.put("LOCK", b" process \xff\n")
