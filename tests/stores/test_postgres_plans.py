@@ -128,6 +128,8 @@ def faults_of(plan: Plan, first_columns: dict[str, str]) -> list[str]:
             found.append(f"reads {table} from end to end")
         if is_large(table) and condition and first_columns[index] not in condition:
             found.append(f"reads {index} from end to end for {condition}")
+        if condition and "nominal_ns" in node.get("Filter", ""):
+            found.append(f"reads all runs of a job: {node['Filter']}")
         if kind in WHOLE_JOINS or "Join Filter" in node:
             found += [
                 f"{kind} reads all of {part['Relation Name']}"
