@@ -140,6 +140,34 @@ def test_runs_are_found_by_their_nominal_time(stage: Stage) -> None:
     assert nominals(stage.runs(since_ns=times[6])) == times[6:]
 
 
+@pytest.mark.parametrize("limit", [1, 2, 100])
+def test_what_runs_stands_in_its_place_among_what_waits_and_what_is_over(
+    stage: Stage, limit: int
+) -> None:
+    over = stage.put(0)
+    stage.work(1)
+    for delay in (2, 4, 9000):
+        stage.put(delay)
+    stage.put(9000, name="later")
+    stage.advance(5)
+    running = {claim.run.job_id for claim in stage.start_due()}
+    runs = stage.runs(limit=limit)
+    assert len(running) == 2
+    assert len(runs) == 5
+    assert nominals(runs) == sorted(nominals(runs))
+    assert runs[0].job_id == over
+    for states, jobs in (
+        ({RunState.RUNNING}, running),
+        ({RunState.RUNNING, RunState.SUCCEEDED}, running | {over}),
+        ({RunState.PLANNED, RunState.READY}, None),
+    ):
+        found = stage.runs(limit=limit, states=frozenset(states))
+        expected = [run.id for run in runs if run.state in states]
+        assert [run.id for run in found] == expected
+        assert jobs is None or {run.job_id for run in found} == jobs
+    assert len({job.id for job in stage.all_jobs(limit=limit)}) == 5
+
+
 def test_a_page_stays_right_while_runs_move_on(stage: Stage) -> None:
     job = stage.put(every(60), overlap=overlap("allow"))
     stage.work(60, times=5)

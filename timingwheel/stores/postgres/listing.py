@@ -7,12 +7,8 @@ that stays where it is falls between them.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from copy import copy
 from heapq import merge
 from typing import Any, Final
-
-import msgspec
 
 from timingwheel.errors import ArgumentError
 from timingwheel.jobs.model import (
@@ -34,7 +30,6 @@ from timingwheel.stores.history_entries import (
     searched,
 )
 from timingwheel.stores.history_queries import (
-    LIMIT_MAX,
     job_order,
     parse_job_cursor,
     parse_run_cursor,
@@ -42,6 +37,7 @@ from timingwheel.stores.history_queries import (
 )
 from timingwheel.stores.identity import require_run_id
 from timingwheel.stores.postgres.connections import Connections, Rows, Statement, Texts
+from timingwheel.stores.postgres.pages import IN_ORDER, Wanted, page_of_runs
 from timingwheel.stores.postgres.past import day_of
 from timingwheel.stores.postgres.rows import (
     SHOWN_LIVE,
@@ -111,8 +107,6 @@ SELECT (SELECT count(*) FROM timingwheel_run WHERE wake_ns IS NOT NULL)
     + (SELECT count(*) FROM timingwheel_job WHERE wake_ns IS NOT NULL),
     current_database()
 """
-_IN_ORDER: Final = "{table}.shard >= 0"
-"""Always so; who says it may read along an index of pages: see schema.py."""
 _CURSOR_FIX: Final = "pass the one of the page before"
 
 
@@ -211,12 +205,10 @@ class Listing:
 
     def runs(self, query: RunQuery) -> RunPage:
         """Return a page of runs, live and finished, newest nominal time first."""
-        wanted = _Wanted("r", query.limit)
+        wanted = Wanted("r", query.limit)
         if query.job_id is not None:
             wanted.add("r.shard = %s", shard_of(query.job_id, self._shards))
             wanted.add("r.job_id = %s", searched(query.job_id))
-        else:
-            wanted.add(_IN_ORDER.format(table="r"))
         if query.states is not None:
             wanted.add("r.state = ANY(%s)", Texts(sorted(map(str, query.states))))
         wanted.equal("task", query.task)
@@ -235,19 +227,21 @@ class Listing:
         if query.discarded:
             live = wanted.and_("false")
         order = "nominal_ns DESC, job_id DESC, n DESC"
-        rows = self._connections.rows(*_page_of_both(live, past, order))
+        of_job = query.job_id is not None
+        page = page_of_runs(live, past, order, states=query.states, of_job=of_job)
+        rows = self._connections.rows(*page)
         runs = [_run(row) for row in rows[: query.limit]]
         more = len(rows) > query.limit
         return RunPage(runs, run_cursor(runs[-1]) if more else None)
 
     def jobs(self, query: JobQuery) -> JobPage:
         """Return a page of jobs, live ones first."""
-        jobs, plain = _Wanted("j", query.limit), _Wanted("r", query.limit)
+        jobs, plain = Wanted("j", query.limit), Wanted("r", query.limit)
         jobs.equal("state", None if query.state is None else query.state.value)
-        for table, wanted in (("j", jobs), ("r", plain)):
-            wanted.add(_IN_ORDER.format(table=table))
+        for wanted in (jobs, plain):
             wanted.equal("task", query.task)
             wanted.equal("queue", query.queue)
+        jobs.add(IN_ORDER.format(table="j"))
         jobs.equal("name", query.name)
         if query.search is not None:
             # By the letters A to Z alone, whatever the database's collation.
@@ -290,52 +284,7 @@ class Listing:
         return rows or self._connections.rows(anywhere, key * 2)
 
 
-class _Wanted:
-    """The conditions of a WHERE, with their values in the same order."""
-
-    def __init__(self, table: str, limit: int) -> None:
-        if not 1 <= limit <= LIMIT_MAX:
-            raise ArgumentError("limit", limit, f"pass 1 to {LIMIT_MAX}")
-        self._table = table
-        self._limit = limit
-        self._terms: list[str] = []
-        self._values: list[object] = []
-
-    def page(self, columns: str, source: str, order: str) -> Statement:
-        """Return the question for a page, and one more row: is there another?"""
-        where = " AND ".join(self._terms) or "true"
-        sql = f"SELECT {columns} FROM {source} WHERE {where} ORDER BY {order} LIMIT %s"
-        return sql, [*self._values, self._limit + 1]
-
-    def and_(self, term: str, *values: object) -> _Wanted:
-        """Return these conditions and one more."""
-        more = copy(self)
-        more.add(term, *values)
-        return more
-
-    def add(self, term: str, *values: object) -> None:
-        self._terms, self._values = [*self._terms, term], [*self._values, *values]
-
-    def equal(self, column: str, value: str | None) -> None:
-        if value is not None:
-            self.add(f"{self._table}.{column} = %s", searched(value))
-
-    def tags(self, tags: Mapping[str, str] | None) -> None:
-        if tags:
-            clean = {searched(name): searched(value) for name, value in tags.items()}
-            text = msgspec.json.encode(clean).decode()
-            self.add(f"{self._table}.tags @> %s::jsonb", text)
-
-
-def _page_of_both(live: _Wanted, past: _Wanted, order: str) -> Statement:
-    """Return the question for a page of live and past runs."""
-    first, values = live.page(SHOWN_LIVE, "timingwheel_run r", order)
-    second, more = past.page(SHOWN_PAST, "timingwheel_past r", order)
-    sql = f"({first}) UNION ALL ({second}) ORDER BY {order} LIMIT %s"
-    return sql, [*values, *more, values[-1]]
-
-
-def _plain_page(plain: _Wanted, query: JobQuery) -> Statement:
+def _plain_page(plain: Wanted, query: JobQuery) -> Statement:
     """Return the question for a page of plain jobs: they are runs."""
     live = past = plain.and_("r.plain")
     if query.cursor is not None:
@@ -350,7 +299,7 @@ def _plain_page(plain: _Wanted, query: JobQuery) -> Statement:
         live, past = (
             (live.and_("false"), past) if is_done else (live, past.and_("false"))
         )
-    return _page_of_both(live, past, "live DESC, created_ns DESC, job_id DESC")
+    return page_of_runs(live, past, "live DESC, created_ns DESC, job_id DESC")
 
 
 def _run(row: tuple[Any, ...]) -> Run:
