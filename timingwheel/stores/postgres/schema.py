@@ -31,7 +31,8 @@ good as the key; it keeps that plan when the table has grown, and each probe rea
 from end to end (15,000 ends in a table that an ANALYZE had found empty: 28 s, now 1.5 s).
 
 What runs is in no index of pages: each start would write an entry into each. A page reads
-all that runs, by timingwheel_run_running, beside what waits and what has ended.
+all that runs, by timingwheel_run_running, beside what waits and what has ended: 50 ms for
+60,000 at once, 1 ms while nothing runs.
 
 Time is `timingwheel_now()`, everywhere and nowhere else, so a test can set it. The
 functions mean the tables of their own schema, whatever the search path of who calls them.
