@@ -100,24 +100,19 @@ def test_a_node_that_sleeps_at_rest_comes_back_under_another_number(
     assert not bed.changes_by("sleeper", "run", since=woken, before=back)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("fault", "work_s"),
     [
-        pytest.param(Fault("stop", "fire", 3, "before"), 0.05, marks=pytest.mark.long),
-        (Fault("stop", "claim", WRITE), 2.5),
-        pytest.param(
-            Fault("stop", "beat", 1, "before", call=3), 0.1, marks=pytest.mark.long
-        ),
+        (Fault("stop", "fire", 3, "before"), 0.05),
+        (Fault("stop", "beat", 1, "before", call=3), 0.1),
     ],
-    ids=["fire", "claim", "beat"],
+    ids=["fire", "beat"],
 )
 def test_without_guards_the_sleeper_does_harm(
     bed: Bed, keep: Keep, fault: Fault, work_s: float
 ) -> None:
-    """The control: what wakes up believes what it read, and the account shows it.
-
-    The others work long, so that what they took over is still in their hands.
-    """
+    """The control: what wakes up believes what it read, and the account shows it."""
     bed.put(plain=8, named=0, recurring=8, times=200, period_s=0.1)
     bare = {"fault": fault, "guarded": False, "work_s": 0.02}
     [sleeper] = bed.start(("sleeper", bare))
@@ -132,12 +127,14 @@ def test_without_guards_the_sleeper_does_harm(
     keep(f"control: SIGSTOP inside {fault.kind}, no guards", bed.account())
 
 
-def test_without_guards_an_end_is_accepted_while_another_works_on_the_run(
-    bed: Bed, keep: Keep
+@pytest.mark.parametrize(
+    "fault", [Fault("stop", "claim", WRITE), Fault("stop", "finish", WRITE)], ids=str
+)
+def test_without_guards_what_another_has_in_hand_is_taken_or_ended(
+    bed: Bed, keep: Keep, fault: Fault
 ) -> None:
-    """The control for ends: one run, which another has in hand when the sleeper wakes."""
+    """The control for both: one run, which another has in hand when the sleeper wakes."""
     bed.put(plain=1, named=0, recurring=0)
-    fault = Fault("stop", "finish", WRITE)
     [sleeper] = bed.start(("sleeper", {"fault": fault, "guarded": False}))
     sleeper.hear("struck")
     bed.wait_until(sleeper.has_stopped)
@@ -151,5 +148,5 @@ def test_without_guards_an_end_is_accepted_while_another_works_on_the_run(
     other.signal(signal.SIGCONT)
     other.stop()
     found = bed.account()
-    keep("control: SIGSTOP inside finish, no guards", found)
+    keep(f"control: SIGSTOP inside {fault.kind}, no guards", found)
     assert found.faults
