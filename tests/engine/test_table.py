@@ -41,6 +41,18 @@ def insert(table: TimerTable, timer_id: int, payload: bytes = b"") -> int:
     )
 
 
+def test_a_walk_can_pass_by_what_is_in_a_wheel(table: TimerTable) -> None:
+    slots = [insert(table, timer_id) for timer_id in (5, 6, 7, 8, 9)]
+    for slot, handle in zip(slots, (1 << 32, NO_HANDLE, 7, -4, 1 << 59), strict=True):
+        table.set_handle(slot, handle)
+    table.remove(9)
+    walked = table.walk(0, table.slot_count, in_wheels=False)
+    assert [row.timer_id for row in walked] == [6, 8]
+    walked = table.walk(slots[2], slots[3], in_wheels=False)
+    assert list(walked) == []
+    assert [row.timer_id for row in table.walk(0, 99)] == [5, 6, 7, 8]
+
+
 def test_a_row_comes_back_as_it_was_put_in(table: TimerTable) -> None:
     slot = table.insert(
         41,

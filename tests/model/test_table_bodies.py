@@ -149,6 +149,10 @@ class BothBodies:
         assert self.compiled.timer_ids() == self.plain.timer_ids()
         stop = self.plain.slot_count
         assert list(self.compiled.walk(0, stop)) == list(self.plain.walk(0, stop))
+        out = [
+            body.walk(0, stop, in_wheels=False) for body in (self.plain, self.compiled)
+        ]
+        assert list(out[0]) == list(out[1])
 
 
 @needs_the_compiled_table

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
+
 import pytest
 
 from tests.stores.stage import (
@@ -18,7 +21,7 @@ from tests.stores.stage import (
     overlap,
 )
 from timingwheel.errors import ArgumentError
-from timingwheel.jobs.model import JobId, JobState, Outcome, RunState
+from timingwheel.jobs.model import JobId, JobState, Outcome, Run, RunState
 from timingwheel.jobs.store import JobQuery, RunQuery
 
 
@@ -166,6 +169,47 @@ def test_what_runs_stands_in_its_place_among_what_waits_and_what_is_over(
         assert [run.id for run in found] == expected
         assert jobs is None or {run.job_id for run in found} == jobs
     assert len({job.id for job in stage.all_jobs(limit=limit)}) == 5
+
+
+@pytest.mark.parametrize("limit", [1, 2, 3, 100])
+def test_runs_of_one_moment_are_each_on_one_page(stage: Stage, limit: int) -> None:
+    soon, late = stage.now_ns + 5 * SECOND, stage.now_ns + DAY
+    for when in (late, soon, late, soon, late):
+        stage.put(at(when))
+        stage.put(at(when), queue="q")
+        stage.put(at(when), task="other")
+        stage.put(at(when), name=f"n{stage.put(float(9000))}")
+    stage.advance(6)
+    running = stage.start_due()[:3]
+    for claim in running[1:]:
+        stage.end(claim)
+    runs = stage.runs()
+    assert len(runs) == 25
+    assert [(run.nominal_ns, run.job_id) for run in runs] == sorted(
+        (run.nominal_ns, run.job_id) for run in runs
+    )
+    state_sets = (
+        frozenset({RunState.PLANNED}),
+        frozenset({RunState.READY}),
+        frozenset({RunState.READY, RunState.RUNNING}),
+        frozenset({RunState.PLANNED, RunState.SUCCEEDED}),
+    )
+    meant: list[tuple[dict[str, Any], Callable[[Run], bool]]] = [
+        ({}, lambda _: True),
+        ({"queue": "q"}, lambda run: run.queue == "q"),
+        ({"task": "other"}, lambda run: run.task == "other"),
+        ({"since_ns": late}, lambda run: run.nominal_ns >= late),
+        ({"until_ns": late}, lambda run: run.nominal_ns < late),
+        ({"discarded": False}, lambda _: True),
+        ({"discarded": True}, lambda _: False),
+        *(
+            ({"states": states}, lambda run, states=states: run.state in states)
+            for states in state_sets
+        ),
+    ]
+    for query, is_meant in meant:
+        found = stage.runs(limit=limit, **query)
+        assert found == [run for run in runs if is_meant(run)], query
 
 
 def test_a_page_stays_right_while_runs_move_on(stage: Stage) -> None:

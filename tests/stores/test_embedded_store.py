@@ -6,6 +6,7 @@ import errno
 import itertools
 import random
 import threading
+from collections.abc import Callable
 from pathlib import Path
 
 import msgspec
@@ -29,7 +30,7 @@ from tests.stores.stage import (
 )
 from timingwheel.errors import EngineClosedError, EngineFailedError
 from timingwheel.jobs.model import JobId, JobState, Outcome, Run, RunState
-from timingwheel.jobs.store import CancelResult, Verdict
+from timingwheel.jobs.store import CancelResult, RunQuery, Verdict
 from timingwheel.scheduler.simulated import KeptHistory
 from timingwheel.stores.embedded import EmbeddedStore
 from timingwheel.stores.finishing import Finishing
@@ -422,3 +423,42 @@ def test_an_end_that_was_decided_and_never_appended_is_not_told(
         assert decide(owner.core.log.next_lsn)  # and now the disk is full, say
     stage.end(other)
     assert [run.job_id for run in told] == [job]
+
+
+class Meanwhile:
+    """A lock; when it was held and left so often, something else is done first."""
+
+    def __init__(self, lock: threading.Lock, steps: int) -> None:
+        self._lock = lock
+        self._steps = steps
+        self.do: Callable[[], object] = int
+
+    def __enter__(self) -> None:
+        self._lock.acquire()
+
+    def __exit__(self, *_: object) -> None:
+        self._lock.release()
+        self._steps -= 1
+        if self._steps == 0:
+            self.do()
+
+
+@pytest.mark.parametrize("steps", range(1, 7))
+def test_a_plain_job_that_becomes_another_kind_meanwhile_is_on_the_page_once(
+    make_stage: MakeStage, steps: int
+) -> None:
+    stage = make_stage()
+    jobs = [stage.put(100), stage.put(200), stage.put(300, name="n")]
+    core = stage.store._core
+    lock = Meanwhile(core.lock, steps)
+
+    def pause() -> None:
+        core.lock = lock._lock
+        stage.pause(jobs[1])
+
+    lock.do = pause
+    core.lock = lock  # type: ignore[assignment]
+    page = stage.store.runs(RunQuery(limit=3))
+    core.lock = lock._lock
+    assert [run.job_id for run in page.runs] == jobs[::-1]
+    assert page.cursor is None

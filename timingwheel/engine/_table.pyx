@@ -370,11 +370,13 @@ cdef class TimerTable:
             count += row.timer_id != 0 and row.handle == handle
         return count
 
-    def walk(self, start, stop):
+    def walk(self, int64_t start, int64_t stop, *, bint in_wheels=True):
         """Yield the rows in use with start <= slot < stop, in slot order."""
-        slot = start
-        while slot < min(stop, self.slot_count):
-            if self._row(slot).timer_id != 0:
+        cdef int64_t slot = start
+        cdef TimerRow* row
+        while slot < stop and slot < self.made:
+            row = self._row(slot)
+            if row.timer_id != 0 and (in_wheels or row.handle < 0):
                 yield self.row(slot)
             slot += 1
 

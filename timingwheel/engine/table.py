@@ -229,11 +229,17 @@ class TimerTable:
         """Return how many rows in use have a handle. Cost: O(n); for tests."""
         return sum(self._handle[slot] == handle for slot in self._slots.values())
 
-    def walk(self, start: int, stop: int) -> Iterator[Row]:
-        """Yield the rows in use with start <= slot < stop, in slot order."""
-        ids = self._timer_id
+    def walk(self, start: int, stop: int, *, in_wheels: bool = True) -> Iterator[Row]:
+        """Yield the rows in use with start <= slot < stop, in slot order.
+
+        Args:
+            start: the first slot.
+            stop: the slot that ends it.
+            in_wheels: False: none that has a wheel entry. To pass one by costs a few ns.
+        """
+        ids, handles = self._timer_id, self._handle
         for slot in range(start, min(stop, len(ids))):
-            if ids[slot]:
+            if ids[slot] and (in_wheels or handles[slot] < 0):
                 yield self.row(slot)
 
     @property

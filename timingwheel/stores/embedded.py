@@ -79,7 +79,7 @@ from timingwheel.stores.listing import Listing
 from timingwheel.stores.measuring import measure
 from timingwheel.stores.nodes import Nodes
 from timingwheel.stores.owner import StoreOwner
-from timingwheel.stores.plain import put_plain
+from timingwheel.stores.plain import decode_lane, put_plain
 from timingwheel.stores.records import CalendarSet, Kind, records_of
 from timingwheel.stores.serving import Serving
 from timingwheel.stores.storage import storage_of
@@ -459,8 +459,12 @@ class EmbeddedStore:
         with self._core.lock:  # for the copy alone
             entries = list(self._state.jobs.values())
         todo = deque(entry.job.id for entry in entries if entry.job.task == old)
-        for rows in self._read.walk_plain():
-            todo.extend(row.job_id for row in rows if row.plain.t == old)
+        for rows in self._read.walk_rows():
+            todo.extend(
+                self._read.plain_id(row)
+                for row, _ in rows
+                if decode_lane(row.payload).t == old
+            )
         count = 0
         while todo:
             # Groups of a bounded size: all jobs of a task may fit into none, nor may the

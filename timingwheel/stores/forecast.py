@@ -15,6 +15,7 @@ from timingwheel.jobs.model import (
 from timingwheel.jobs.offsets import splay_ns
 from timingwheel.jobs.store import Load
 from timingwheel.stores.deciding.firing import schedule_now
+from timingwheel.stores.plain import decode_lane
 from timingwheel.stores.reading import Reading
 from timingwheel.stores.state import StoreState
 
@@ -50,9 +51,10 @@ def load_ahead(
             if run.live.run.state is RunState.PLANNED
         ]
     loads = Loads(now.wall_ns, until_ns=until_ns, step_ns=step_ns)
-    for rows in read.walk_plain():
-        for row in rows:
-            loads.add(row.plain.n, row.plain.n)
+    for rows in read.walk_rows():
+        for row, _ in rows:
+            nominal_ns = decode_lane(row.payload).n
+            loads.add(nominal_ns, nominal_ns)
     for run in planned:
         loads.add(run.nominal_ns, run.due_ns)
     for entry in entries:

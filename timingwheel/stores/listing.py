@@ -6,7 +6,7 @@ between is found there, and nothing falls between the two.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from heapq import nlargest
 from typing import Final
 
@@ -34,6 +34,9 @@ from timingwheel.stores.history_queries import (
 )
 from timingwheel.stores.identity import require_run_id
 from timingwheel.stores.owner import StoreOwner
+from timingwheel.stores.plain import decode_lane
+from timingwheel.stores.plain_page import is_in_lane, newest_plain
+from timingwheel.stores.reading import WALK_SLOTS
 
 _LIVE_STATES: Final = frozenset(RunState) - FINAL
 _RUNNING: Final = frozenset({RunState.RUNNING})
@@ -111,35 +114,35 @@ class Listing:
         """Return the first live runs that a query means, in page order."""
         if query.states is not None and not query.states & _LIVE_STATES:
             return []
-        found = (run for run in self._walk_runs(query) if _is_meant(query, run))
+        count = query.limit + 1
+        runs = self._few_runs(query)
+        plain: list[Run] = []
+        if runs is None:
+            # Plain ones first: one that becomes a job like others in between is then seen
+            # twice, and not missed.
+            plain = newest_plain(self._read, query, count)
+            with self._core.lock:  # for the copy alone: there may be a million
+                entries = list(self._state.runs.values())
+            runs = (entry.live.run for entry in entries)
+        meant = (run for run in runs if _is_meant(query, run))
         if query.tags:
-            found = (run for run in found if self._has_tags(run, query.tags))
-        return nlargest(query.limit + 1, found, key=run_order)
+            meant = (run for run in meant if self._has_tags(run, query.tags))
+        others = nlargest(count, meant, key=run_order)
+        once = {run.id: run for run in (*plain, *others)}
+        return nlargest(count, once.values(), key=run_order)
 
-    def _walk_runs(self, query: RunQuery) -> Iterator[Run]:
-        job_id = query.job_id
-        if job_id is not None:
-            with self._core.lock:
-                runs = self._read.live_runs_of(job_id)
-            yield from runs
-            return
-        if query.states is not None and query.states & _LIVE_STATES == _RUNNING:
-            with self._core.lock:
-                # What had fired before a restart runs and is not known to, until nodes
-                # are served again: that is found by the long way.
-                is_known = not self._core.state.ahead_count
-                running = [one.run for one in self._state.running.values()]
-            if is_known:
-                yield from running
-                return
-        with self._core.lock:  # for the copy alone: there may be a million
-            entries = list(self._state.runs.values())
-        for entry in entries:
-            yield entry.live.run
-        for rows in self._read.walk_plain(query.states):
-            with self._core.lock:
-                runs = [self._read.plain_run(row) for row in rows]
-            yield from runs
+    def _few_runs(self, query: RunQuery) -> Iterable[Run] | None:
+        """Return all live runs that a query can mean; None: that needs a walk."""
+        with self._core.lock:
+            if query.job_id is not None:
+                return self._read.live_runs_of(query.job_id)
+            # What had fired before a restart runs and is not known to, until nodes are
+            # served again: that is found by the long way.
+            is_known = not self._core.state.ahead_count
+            states = query.states
+            if is_known and states is not None and states & _LIVE_STATES == _RUNNING:
+                return [one.run for one in self._state.running.values()]
+        return None
 
     def _has_tags(self, run: Run, tags: Mapping[str, str]) -> bool:
         entry = self._state.jobs.get(run.job_id)
@@ -199,15 +202,18 @@ class Listing:
         found: list[Job] = []
         while slot < table.slot_count:
             with self._core.lock:
-                for row in table.walk(slot, slot + 1):
-                    plain = self._read.plain_row_of(row.timer_id)
-                    assert plain is not None
-                    job = plain.plain.job(plain.job_id, plain.base)
-                    if _is_wanted(query, job):
-                        if len(found) >= limit:
-                            return found, slot
-                        found.append(job)
-            slot += 1
+                rows = [
+                    (at, row)
+                    for at in range(slot, slot + WALK_SLOTS)
+                    for row in table.walk(at, at + 1)
+                ]
+            for at, row in rows:
+                if is_in_lane(query, decode_lane(row.payload)):
+                    if len(found) >= limit:
+                        return found, at
+                    plain = self._read.plain_row_in(row)
+                    found.append(plain.plain.job(plain.job_id, plain.base))
+            slot += WALK_SLOTS
         return found, None
 
 

@@ -8,8 +8,9 @@ import pytest
 
 from tests.scheduler import program
 from tests.server.dashboard.visitor import Shown, Visitor
+from timingwheel.jobs.model import RunState
 from timingwheel.scheduler.scheduler import Scheduler
-from timingwheel.server.dashboard import run_rows
+from timingwheel.server.dashboard.run_rows import ROWS, may_be_live
 
 NEVER = "0 0 1 1 *"
 
@@ -80,13 +81,52 @@ def test_a_filter_that_cannot_be_meant_is_told(
 
 def test_pages_follow_each_other(app: Scheduler, visitor: Visitor) -> None:
     ref = app.add(program.note.call("x"), cron=NEVER, name="n")
-    for handle in [app.trigger(ref) for _ in range(run_rows.ROWS + 3)]:
+    for handle in [app.trigger(ref) for _ in range(ROWS + 3)]:
         handle.wait("30s")
     first = visitor.get("/runs?job=n")
-    assert len(rows(first)) == run_rows.ROWS
+    assert len(rows(first)) == ROWS
     rest = visitor.get(first.root.one("a", rel="next").attributes["href"])
     assert len(rows(rest)) == 3
     assert rest.root.all("a", rel="next") == []
     # A later page stands still; the first is asked for anew when something happens.
     assert "data-live" in first.root.one("body").attributes
     assert "data-live" not in rest.root.one("body").attributes
+
+
+_SO_FAR = frozenset(RunState) - {RunState.PLANNED}
+
+
+@pytest.mark.parametrize(
+    ("state", "is_live"),
+    [
+        (_SO_FAR, True),  # it passes by what is planned
+        ("running", True),
+        ("planned", False),
+        (None, False),
+    ],
+)
+def test_a_list_that_looks_at_too_much_that_is_planned_stands_still(
+    app: Scheduler, state: object, is_live: bool
+) -> None:
+    for _ in range(4):
+        app.add(program.note.call("x"), delay="1h")
+    assert may_be_live(app, state)
+    assert may_be_live(app, state, rows_max=4)
+    assert may_be_live(app, state, rows_max=3) is is_live
+
+
+def test_a_list_that_looks_at_too_much_that_waits_stands_still(
+    app: Scheduler, visitor: Visitor
+) -> None:
+    app.queue("bulk").pause()
+    for _ in range(4):
+        app.add(program.note.call("x"), delay=0, queue="bulk")
+    while len(rows(visitor.get("/runs"))) < 4:
+        pass
+    assert may_be_live(app, _SO_FAR, rows_max=4)
+    assert not may_be_live(app, _SO_FAR, rows_max=3)
+    assert may_be_live(app, "planned", rows_max=3)
+
+
+def test_a_short_list_is_shown_anew_when_something_happens(visitor: Visitor) -> None:
+    assert "hx-get" in visitor.get("/runs").root.one(id="rows").attributes

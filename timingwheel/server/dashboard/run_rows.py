@@ -10,6 +10,7 @@ from zoneinfo import ZoneInfo
 
 from timingwheel.errors import ArgumentError
 from timingwheel.jobs.errors import UnknownJobError
+from timingwheel.jobs.figures import Measured
 from timingwheel.jobs.model import JobId, Run, RunState
 from timingwheel.scheduler.scheduler import Scheduler
 from timingwheel.server.dashboard.visits import Fields, FormErrors, Visit
@@ -18,9 +19,9 @@ from timingwheel.server.queries import tags_of
 ROWS: Final = 50
 """Rows of one page."""
 FILTERS: Final = ("state", "job", "task", "queue", "tag", "since", "until")
-LIVE_TIMERS_MAX: Final = 50_000
-"""With more timers a list of live runs is not shown anew each second: it looks at the state
-of each, about 1 us a timer, measured with 100,000."""
+LIVE_ROWS_MAX: Final = 50_000
+"""A list that has to look at more runs is not shown anew each second: that takes about 1 us a
+run, measured with a million."""
 NOT_PLANNED: Final = "so far"
 """In place of a state: all but planned, which are the future and may be very many."""
 ANY: Final = "any"
@@ -67,12 +68,22 @@ def run_filters(visit: Visit, errors: FormErrors) -> dict[str, Any]:
     return found
 
 
-def may_be_live(scheduler: Scheduler) -> bool:
+def may_be_live(
+    scheduler: Scheduler, state: object, *, rows_max: int = LIVE_ROWS_MAX
+) -> bool:
     """Return whether a list of runs is cheap enough to be asked for each second.
 
-    One of those that run always is.
+    Args:
+        scheduler: whose.
+        state: what `run_filters` found for it.
+        rows_max: what it may look at.
     """
-    return scheduler.storage().timers <= LIVE_TIMERS_MAX
+    store, looks = scheduler.desk.store, 0
+    if state in (None, RunState.PLANNED):
+        looks += scheduler.storage().timers
+    if state != RunState.PLANNED and isinstance(store, Measured):
+        looks += sum(store.figures().backlog.values())
+    return looks <= rows_max
 
 
 def is_filtered(query: Fields) -> bool:

@@ -42,7 +42,7 @@ def show_runs(visit: Visit) -> View:
             *_STATES,
         ],
         "is_filtered": is_filtered(visit.query),
-        "live": cursor is None and may_be_live(visit.scheduler),
+        "live": cursor is None and may_be_live(visit.scheduler, filters.get("state")),
     }
     return View("runs.html", values, 422 if errors else 200)
 
