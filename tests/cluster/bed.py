@@ -209,6 +209,11 @@ class Node:
                     return value
         raise NodeError(f"{self.name} does not say {word}: {self.words()}")
 
+    def has_struck(self) -> bool:
+        """Whether its fault has come to pass, asked while it lives."""
+        self.tell("struck?")
+        return bool(self.hear("struck"))
+
     @property
     def has_said(self) -> bool:
         """Whether something can be heard, if only that it is gone."""

@@ -388,6 +388,8 @@ def serve(pipe: Pipe, plan: Plan) -> None:
             tap.is_on = True
         elif word == "step":
             clock.wall_off_ns += round(value * 1e9)
+        elif word == "struck?":
+            wire.send("struck", tap.has_struck)
         else:
             break
     app.stop(grace=GRACE_SECONDS)

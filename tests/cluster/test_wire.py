@@ -55,8 +55,9 @@ def test_a_node_goes_on_when_its_connection_breaks(
     bed.put(times=8, period_s=0.1)
     fault = Fault("break", "any", message, moment)  # type: ignore[arg-type]
     nodes = bed.start(("broken", {"fault": fault, "work_s": 0.005}), "a")
+    # On a busy machine the other may do most; signs of life are messages, too.
+    bed.wait_until(nodes[0].has_struck, *nodes)
     bed.finish(*nodes)
-    assert nodes[0].report.has_struck, "it never sent so many messages"
     found = bed.account()
     keep(f"connection broken {moment} a statement", found)
     assert not found.faults
