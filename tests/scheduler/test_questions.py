@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from typing import Any
 
 import pytest
@@ -44,7 +45,7 @@ def test_jobs_and_runs_are_read_page_by_page(sim: Sim) -> None:
     for number in range(25):
         sim.app.add(program.note.call(str(number)), delay=number + 1)
     sim.advance(12.5)
-    for ask in (sim.app.jobs, sim.app.runs):
+    for ask in (sim.app.jobs, sim.app.runs, partial(sim.app.runs, in_order=False)):
         seen: list[Any] = []
         cursor: str | None = None
         pages = 0

@@ -372,6 +372,11 @@ def test_backfill_makes_what_is_missing(app: Scheduler) -> None:
     rest = app.runs(job=ref, since=start, until=end, limit=2, cursor=page.cursor)
     assert [run.id for run in [*page, *rest]] == made.runs[::-1]
     assert rest.cursor is None
+    for delay in ("1h", "2h"):
+        app.add(program.note.call("plain"), delay=delay)
+    in_any_order = app.runs(in_order=False)
+    assert [run.id for run in in_any_order] != [run.id for run in app.runs()]
+    assert sorted(run.id for run in in_any_order) == sorted(r.id for r in app.runs())
 
 
 def test_next_times_and_words(app: Scheduler) -> None:

@@ -210,6 +210,8 @@ def test_runs_of_one_moment_are_each_on_one_page(stage: Stage, limit: int) -> No
     for query, is_meant in meant:
         found = stage.runs(limit=limit, **query)
         assert found == [run for run in runs if is_meant(run)], query
+        in_any_order = stage.runs(limit=limit, in_order=False, **query)
+        assert sorted(run.id for run in in_any_order) == sorted(run.id for run in found)
 
 
 def test_a_page_stays_right_while_runs_move_on(stage: Stage) -> None:
@@ -246,6 +248,10 @@ def test_a_limit_or_cursor_that_cannot_be_meant_is_refused(stage: Stage) -> None
         RunQuery(limit=0),
         RunQuery(limit=100_000),
         RunQuery(cursor="nonsense"),
+        RunQuery(limit=0, in_order=False),
+        RunQuery(limit=100_000, in_order=False),
+        RunQuery(cursor="nonsense", in_order=False),
+        RunQuery(cursor="plain:x", in_order=False),
     ):
         with pytest.raises(ArgumentError):
             stage.store.runs(query)

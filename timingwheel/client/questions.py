@@ -113,6 +113,7 @@ class ClientQuestions(Asking):
         until: datetime | None = None,
         limit: int = PAGE_LIMIT,
         cursor: str | None = None,
+        in_order: bool = True,
     ) -> Page[Run]:
         """Return runs, newest nominal time first. As Scheduler.runs."""
         if state is not None:
@@ -128,6 +129,7 @@ class ClientQuestions(Asking):
             "until": moment_text(until, "until"),
             "limit": limit,
             "cursor": cursor,
+            "in_order": None if in_order else "false",
         }
         page: PageAnswer[Run] = self._get(("runs",), PageAnswer[Run], query)
         return Page(page.items, page.cursor)

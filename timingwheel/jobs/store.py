@@ -239,6 +239,9 @@ class RunQuery(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         discarded: whether it was taken off the dead-letter list; False with the states
             failed and lost is that list.
         since_ns, until_ns: bounds of the nominal time, the second not included.
+        in_order: False: in any order, for who wants all. The newest must be looked for
+            among all that wait, for each page anew; this way all pages together cost one
+            look. What ends meanwhile may come twice.
     """
 
     job_id: JobId | None = None
@@ -250,6 +253,7 @@ class RunQuery(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     since_ns: int | None = None
     until_ns: int | None = None
     cursor: str | None = None
+    in_order: bool = True
     limit: int = PAGE_LIMIT
 
 

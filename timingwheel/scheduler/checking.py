@@ -189,7 +189,9 @@ class Doctor:
     def _runs(self, states: frozenset[RunState]) -> Iterator[Run]:
         cursor: str | None = None
         while True:
-            page = self._store.runs(RunQuery(states=states, cursor=cursor, limit=_PAGE))
+            page = self._store.runs(
+                RunQuery(states=states, cursor=cursor, limit=_PAGE, in_order=False)
+            )
             yield from page.runs
             cursor = page.cursor
             if cursor is None:

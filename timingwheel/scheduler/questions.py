@@ -137,6 +137,7 @@ class Questions:
         until: datetime | None = None,
         limit: int = PAGE_LIMIT,
         cursor: str | None = None,
+        in_order: bool = True,
     ) -> Page[Run]:
         """Return runs, newest nominal time first; what is left out does not matter.
 
@@ -152,6 +153,10 @@ class Questions:
             until: none at or after.
             limit: rows at most, 1 to 1,000.
             cursor: of the page before.
+            in_order: False: in any order, to read all pages of a store where very many
+                jobs wait. The newest are looked for among all of them, for each page
+                anew; this way all pages together cost one look. What moves on meanwhile
+                may come twice.
 
         Raises:
             UnknownJobError: there is no such job.
@@ -170,6 +175,7 @@ class Questions:
                 until_ns=None if until is None else bound_ns(until, "until"),
                 cursor=cursor,
                 limit=_checked_limit(limit),
+                in_order=in_order,
             )
         )
         return Page(page.runs, page.cursor)

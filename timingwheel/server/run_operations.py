@@ -31,7 +31,13 @@ WAIT_SECONDS_MAX: Final = 60.0
 def list_runs(asked: Asked) -> PageAnswer[RunAnswer]:
     """Return runs."""
     query = asked.the_query(RunsQuery)
-    return _page(asked, query, states=query.state or None, discarded=query.discarded)
+    return _page(
+        asked,
+        query,
+        states=query.state or None,
+        discarded=query.discarded,
+        in_order=query.in_order,
+    )
 
 
 def list_dead(asked: Asked) -> PageAnswer[RunAnswer]:
@@ -116,6 +122,7 @@ def _page(
     *,
     states: list[str] | None,
     discarded: bool | None,
+    in_order: bool = True,
 ) -> PageAnswer[RunAnswer]:
     page: Page[Run] = asked.scheduler.runs(
         job=query.job,
@@ -128,6 +135,7 @@ def _page(
         until=query.until,
         limit=query.limit,
         cursor=query.cursor,
+        in_order=in_order,
     )
     return PageAnswer(items=[run_of(asked, run) for run in page], cursor=page.cursor)
 

@@ -6,11 +6,11 @@ between is found there, and nothing falls between the two.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from heapq import nlargest
 from typing import Final
 
-import msgspec
+from msgspec.structs import replace
 
 from timingwheel.errors import ArgumentError
 from timingwheel.jobs.model import (
@@ -31,12 +31,11 @@ from timingwheel.stores.history_queries import (
     parse_run_cursor,
     run_cursor,
     run_order,
+    runs_question,
 )
 from timingwheel.stores.identity import require_run_id
 from timingwheel.stores.owner import StoreOwner
-from timingwheel.stores.plain import decode_lane
-from timingwheel.stores.plain_page import is_in_lane, newest_plain
-from timingwheel.stores.reading import WALK_SLOTS
+from timingwheel.stores.plain_page import newest_plain, plain_from
 
 _LIVE_STATES: Final = frozenset(RunState) - FINAL
 _RUNNING: Final = frozenset({RunState.RUNNING})
@@ -98,6 +97,8 @@ class Listing:
 
     def runs(self, query: RunQuery) -> RunPage:
         """Return a page of runs, live and finished, newest nominal time first."""
+        if not query.in_order and query.job_id is None:
+            return self._runs_by_place(query)
         live = self._live_runs(query)
         self._owner.flush()
         page = self._history.runs(query)
@@ -115,23 +116,16 @@ class Listing:
         if query.states is not None and not query.states & _LIVE_STATES:
             return []
         count = query.limit + 1
-        runs = self._few_runs(query)
-        plain: list[Run] = []
-        if runs is None:
-            # Plain ones first: one that becomes a job like others in between is then seen
-            # twice, and not missed.
-            plain = newest_plain(self._read, query, count)
-            with self._core.lock:  # for the copy alone: there may be a million
-                entries = list(self._state.runs.values())
-            runs = (entry.live.run for entry in entries)
-        meant = (run for run in runs if _is_meant(query, run))
-        if query.tags:
-            meant = (run for run in meant if self._has_tags(run, query.tags))
-        others = nlargest(count, meant, key=run_order)
-        once = {run.id: run for run in (*plain, *others)}
+        few = self._few_runs(query)
+        if few is not None:
+            return self._newest(query, few)
+        # Plain ones first: one that becomes a job like others in between is then seen
+        # twice, and not missed.
+        plain = newest_plain(self._read, query, count)
+        once = {run.id: run for run in (*plain, *self._newest(query, self._others()))}
         return nlargest(count, once.values(), key=run_order)
 
-    def _few_runs(self, query: RunQuery) -> Iterable[Run] | None:
+    def _few_runs(self, query: RunQuery) -> list[Run] | None:
         """Return all live runs that a query can mean; None: that needs a walk."""
         with self._core.lock:
             if query.job_id is not None:
@@ -144,13 +138,59 @@ class Listing:
                 return [one.run for one in self._state.running.values()]
         return None
 
+    def _others(self) -> Iterator[Run]:
+        """Yield the live runs of jobs that are not plain."""
+        with self._core.lock:  # for the copy alone: there may be a million
+            entries = list(self._state.runs.values())
+        return (entry.live.run for entry in entries)
+
+    def _newest(self, query: RunQuery, runs: Iterable[Run]) -> list[Run]:
+        """Return those of some runs that a page may show, and one more, in its order."""
+        meant = (run for run in runs if _is_meant(query, run))
+        if query.tags:
+            meant = (run for run in meant if self._has_tags(run, query.tags))
+        return nlargest(query.limit + 1, meant, key=run_order)
+
+    def _runs_by_place(self, query: RunQuery) -> RunPage:
+        """Return a page of runs: plain ones, others that live, then those that are over.
+
+        In this order, one that becomes another kind meanwhile may come twice, and is not
+        missed.
+        """
+        runs_question(replace(query, cursor=None))  # checks the limit
+        phase, rest = _parse_cursor(query.cursor or "plain:0")
+        found: list[Run] = []
+        if phase == "plain":
+            rows, slot = plain_from(self._read, query, int(rest), count=query.limit)
+            found = [self._read.seen_run(seen) for seen in rows]
+            if slot is not None:
+                return RunPage(found, f"plain:{slot}")
+            phase, rest = "live", ""
+        room = query.limit - len(found)
+        if phase == "live" and room:
+            others = replace(query, cursor=rest or None, limit=room)
+            more = self._newest(others, self._others())
+            found += more[:room]
+            if len(more) > room:
+                return RunPage(found, f"live:{run_cursor(found[-1])}")
+            phase, rest = "over", ""
+        room = query.limit - len(found)
+        if not room:
+            return RunPage(found, f"{phase}:{rest}")
+        self._owner.flush()
+        page = self._history.runs(replace(query, cursor=rest or None, limit=room))
+        live = {run.id for run in found}  # and may have ended since it was read
+        found += [run for run in page.runs if run.id not in live]
+        return RunPage(found, None if page.cursor is None else f"over:{page.cursor}")
+
     def _has_tags(self, run: Run, tags: Mapping[str, str]) -> bool:
         entry = self._state.jobs.get(run.job_id)
         return entry is not None and tags.items() <= entry.job.tags.items()
 
     def jobs(self, query: JobQuery) -> JobPage:
         """Return a page of jobs: live ones, plain ones, then those that are over."""
-        phase, rest = _parse_jobs_cursor(query)
+        jobs_question(replace(query, cursor=None))  # checks the limit
+        phase, rest = _parse_cursor(query.cursor or "live:")
         found: list[Job] = []
         if phase == "live":
             found, more = self._live_jobs(query, rest)
@@ -167,7 +207,7 @@ class Listing:
         if left <= 0:
             return JobPage(found, "over:")
         self._owner.flush()
-        older = msgspec.structs.replace(query, cursor=rest or None, limit=left)
+        older = replace(query, cursor=rest or None, limit=left)
         page = self._history.jobs(older)
         listed = {job.id for job in found}  # it may have ended since it was read alive
         with self._core.lock:  # one that a retry by hand has revived lives
@@ -198,39 +238,21 @@ class Listing:
             return [], None
         if query.state not in (None, JobState.ACTIVE):
             return [], None
-        table = self._core.state.table
-        found: list[Job] = []
-        while slot < table.slot_count:
-            with self._core.lock:
-                rows = [
-                    (at, row)
-                    for at in range(slot, slot + WALK_SLOTS)
-                    for row in table.walk(at, at + 1)
-                ]
-            for at, row in rows:
-                if is_in_lane(query, decode_lane(row.payload)):
-                    if len(found) >= limit:
-                        return found, at
-                    plain = self._read.plain_row_in(row)
-                    found.append(plain.plain.job(plain.job_id, plain.base))
-            slot += WALK_SLOTS
-        return found, None
+        rows, next_slot = plain_from(self._read, query, slot, count=limit)
+        plain = [self._read.plain_row_in(row) for row, _ in rows]
+        return [row.plain.job(row.job_id, row.base) for row in plain], next_slot
 
 
-def _parse_jobs_cursor(query: JobQuery) -> tuple[str, str]:
-    """Return the part of the jobs that a page is in, and where in it.
+def _parse_cursor(cursor: str) -> tuple[str, str]:
+    """Return the part of what is asked for that a page is in, and where in it.
 
     Raises:
-        ArgumentError: limit or cursor cannot be meant.
+        ArgumentError: it cannot be meant.
     """
-    jobs_question(msgspec.structs.replace(query, cursor=None))  # checks the limit
-    if query.cursor is None:
-        return "live", ""
-    phase, colon, rest = query.cursor.partition(":")
-    if not colon or phase not in ("live", "plain", "over"):
-        raise ArgumentError("cursor", query.cursor, "pass the one of the page before")
-    if phase == "plain" and not rest.isdecimal():
-        raise ArgumentError("cursor", query.cursor, "pass the one of the page before")
+    phase, colon, rest = cursor.partition(":")
+    is_known = colon and phase in ("live", "plain", "over")
+    if not is_known or (phase == "plain" and not rest.isdecimal()):
+        raise ArgumentError("cursor", cursor, "pass the one of the page before")
     return phase, rest
 
 

@@ -1,7 +1,7 @@
-"""Runs of plain jobs for a page: the newest of what may be millions.
+"""Plain jobs for a page, of what may be millions: the newest, or from a slot on.
 
-A row is told by the part of its payload that a query can ask for, and kept only while no
-`count` newer ones are found; so a Run is made for those of the page alone.
+A row is told by the part of its payload that a query can ask for, so a Run or a Job is made
+for those of the page alone.
 """
 
 from __future__ import annotations
@@ -9,12 +9,11 @@ from __future__ import annotations
 from heapq import heappush, heappushpop
 from typing import Final
 
-from timingwheel.engine.table import Row
 from timingwheel.jobs.model import Run
 from timingwheel.jobs.store import JobQuery, RunQuery
 from timingwheel.stores.history_queries import parse_run_cursor
 from timingwheel.stores.plain import decode_lane
-from timingwheel.stores.reading import Reading
+from timingwheel.stores.reading import Reading, SeenRow
 from timingwheel.stores.records import PlainLane
 
 _INT64_MIN: Final = -(1 << 63)
@@ -33,10 +32,8 @@ def newest_plain(read: Reading, query: RunQuery, count: int) -> list[Run]:
         query: which; its limit does not count.
         count: runs at most, 1 or more.
     """
-    if query.tags or query.discarded:
-        return []  # which no plain job is that lives
     before = None if query.cursor is None else parse_run_cursor(query.cursor)
-    newest: list[tuple[_Place, Row, bool]] = []
+    newest: list[tuple[_Place, SeenRow]] = []
     least: _Place = (_INT64_MIN, 0)
     for rows in read.walk_rows(query.states):
         for row, is_due in rows:
@@ -49,25 +46,50 @@ def newest_plain(read: Reading, query: RunQuery, count: int) -> list[Run]:
                 if (lane.n, read.plain_id(row), 0) >= before:
                     continue
             if len(newest) < count:
-                heappush(newest, (place, row, is_due))
+                heappush(newest, (place, (row, is_due)))
             else:
-                heappushpop(newest, (place, row, is_due))
+                heappushpop(newest, (place, (row, is_due)))
             if len(newest) == count:
                 least = newest[0][0]
-    return [
-        read.plain_run(read.plain_row_in(row), is_due=is_due)
-        for _, row, is_due in newest
-    ]
+    return [read.seen_run(seen) for _, seen in newest]
 
 
-def is_in_lane(query: RunQuery | JobQuery, lane: PlainLane) -> bool:
-    """Return whether a plain job is of the task and the queue that a query asks for."""
-    return query.task in (None, lane.t) and query.queue in (None, lane.q)
+def plain_from(
+    read: Reading, query: RunQuery | JobQuery, slot: int, *, count: int
+) -> tuple[list[SeenRow], int | None]:
+    """Return rows of plain jobs that a query means, in the order of slots.
+
+    Args:
+        read: the live part of the store.
+        query: which; its limit and its cursor do not count.
+        slot: where to begin.
+        count: rows at most.
+
+    Returns:
+        They, and the slot of the next one; None: there is none.
+    """
+    found: list[SeenRow] = []
+    states = query.states if isinstance(query, RunQuery) else None
+    for rows in read.walk_rows(states, start=slot):
+        for row, is_due in rows:
+            if not _is_meant(query, decode_lane(row.payload)):
+                continue
+            if len(found) < count:
+                found.append((row, is_due))
+                continue
+            next_slot = read.slot_of(row)
+            if next_slot is not None:  # else it has ended since
+                return found, next_slot
+    return found, None
 
 
-def _is_meant(query: RunQuery, lane: PlainLane) -> bool:
-    return (
-        is_in_lane(query, lane)
+def _is_meant(query: RunQuery | JobQuery, lane: PlainLane) -> bool:
+    if query.tags or query.task not in (None, lane.t):
+        return False
+    if query.queue not in (None, lane.q):
+        return False
+    return isinstance(query, JobQuery) or (
+        not query.discarded
         and (query.since_ns is None or lane.n >= query.since_ns)
         and (query.until_ns is None or lane.n < query.until_ns)
     )

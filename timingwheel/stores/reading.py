@@ -23,7 +23,9 @@ from timingwheel.stores.identity import StoreTag, require_run_id
 from timingwheel.stores.plain import PlainRow, decode_plain
 from timingwheel.stores.state import StoreState
 
-WALK_SLOTS: Final = 1_024
+SeenRow = tuple[Row, bool]
+"""A row of the engine's table, and whether it was held when it was read."""
+_WALK_SLOTS: Final = 1_024
 _PASS_SLOTS: Final = 65_536
 """Slots of one step that passes by what waits in a wheel: some 0.2 ms."""
 
@@ -59,6 +61,10 @@ class Reading:
         """Return the id of the plain job of a row."""
         return self._tag.unkeyed(row.timer_id)
 
+    def slot_of(self, row: Row) -> int | None:
+        """Return where a row stands now; None: it has ended since it was read."""
+        return self._core.state.table.slot(row.timer_id)
+
     def plain_row_in(self, row: Row) -> PlainRow:
         """Return a row of the engine's table as the plain job that it is."""
         return PlainRow(
@@ -70,6 +76,11 @@ class Reading:
             token=row.last_lsn,
             plain=decode_plain(row.payload),
         )
+
+    def seen_run(self, seen: SeenRow) -> Run:
+        """Return the run of a plain job by its row."""
+        row, is_due = seen
+        return self.plain_run(self.plain_row_in(row), is_due=is_due)
 
     def plain_run(self, row: PlainRow, *, is_due: bool) -> Run:
         """Return the run of a plain job.
@@ -121,8 +132,8 @@ class Reading:
             yield [self.plain_row_in(row) for row, _ in rows]
 
     def walk_rows(
-        self, states: frozenset[RunState] | None = None
-    ) -> Iterator[list[tuple[Row, bool]]]:
+        self, states: frozenset[RunState] | None = None, *, start: int = 0
+    ) -> Iterator[list[SeenRow]]:
         """Yield rows of plain jobs and whether each is due, a few at a time.
 
         Takes the lock for each step. Cost: about 1 us a row, and some ns for one that
@@ -130,10 +141,11 @@ class Reading:
 
         Args:
             states: only those whose run is in one of these; None: all.
+            start: the slot to begin at.
         """
         table, is_held = self._core.state.table, self._core.state.is_held
         in_wheels = states is None or RunState.PLANNED in states
-        slot, step = 0, WALK_SLOTS if in_wheels else _PASS_SLOTS
+        slot, step = start, _WALK_SLOTS if in_wheels else _PASS_SLOTS
         while slot < table.slot_count:
             with self._core.lock:
                 rows = [

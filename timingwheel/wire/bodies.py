@@ -49,6 +49,7 @@ class RunsQuery(DeadQuery):
 
     state: list[str] = []
     discarded: bool | None = None
+    in_order: bool = True
 
 
 class CountQuery(Body):
