@@ -15,10 +15,8 @@ Threads: any thread may call any method of append mode. Append is ordered by the
 
 from __future__ import annotations
 
-import contextlib
 import os
 import threading
-import weakref
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from types import TracebackType
@@ -28,6 +26,7 @@ from wal.bodies import FramePlan, encode_records
 from wal.commit import GroupCommit
 from wal.errors import LogClosedError, LogFailedError, WalError
 from wal.filesystem import FileSystem
+from wal.forking import register_at_fork, unregister_at_fork
 from wal.frame import Group, Lsn, decode_records
 from wal.histogram import Histogram
 from wal.pool import SegmentPool, ready_names
@@ -221,7 +220,7 @@ class Log:
             reserve_bytes=reserve_bytes,
             background=background,
         )
-        _open_logs.add(log)
+        register_at_fork(log)
         return log
 
     @property
@@ -598,7 +597,7 @@ class Log:
         finally:
             if not self._forked:
                 self._files.close(self._recovery.lock)
-            _open_logs.discard(self)
+            unregister_at_fork(self)
 
     def __enter__(self) -> Self:
         return self
@@ -717,20 +716,7 @@ class Log:
         self._appending = False
         self._mutex = threading.Lock()
         self._work = threading.Condition(self._mutex)
-        with contextlib.suppress(BaseException):  # else the other logs are forgotten
-            self._files.close(self._recovery.lock)
-
-
-_open_logs: weakref.WeakSet[Log] = weakref.WeakSet()
-
-
-def _after_fork_in_child() -> None:
-    for log in list(_open_logs):
-        log.leave_to_parent()
-    _open_logs.clear()
-
-
-os.register_at_fork(after_in_child=_after_fork_in_child)
+        self._files.close(self._recovery.lock)
 
 
 def _check_options(

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.wal.children import forks, in_child
 from tests.wal.stores import PATIENCE_SECONDS, WALL_NS, open_log
 from wal.errors import LogFailedError, StoreError, StoreInUseError
 from wal.frame import encode_records
@@ -100,24 +101,6 @@ def test_another_process_is_named_and_its_lock_dies_with_it(
 def payloads_of_path(path: Path) -> list[bytes]:
     with open_log(str(path)) as log:
         return [record.payload for record in log.read()]
-
-
-# CPython 3.12 warns of any fork beside threads, and the test runner has some.
-forks = pytest.mark.filterwarnings("ignore:This process:DeprecationWarning")
-
-
-def in_child(work: Callable[[], None]) -> int:
-    """Fork, do the work there, and return its exit status: 0 if it did not raise."""
-    child = os.fork()
-    if child == 0:  # pragma: no cover - another process
-        status = 1
-        try:
-            work()
-            status = 0
-        finally:
-            os._exit(status)
-    _, status = os.waitpid(child, 0)
-    return os.waitstatus_to_exitcode(status)
 
 
 def raises_failed(call: Callable[[], object]) -> None:

@@ -7,9 +7,7 @@ its snapshots, how it begins and how it ends. What timers mean the owner says (`
 from __future__ import annotations
 
 import contextlib
-import os
 import threading
-import weakref
 from collections.abc import Callable
 from typing import Final
 
@@ -23,6 +21,7 @@ from timingwheel.engine.state import EngineState
 from timingwheel.engine.timeline import Now
 from timingwheel.engine.volatile import VolatileLog
 from wal.errors import LogClosedError, LogFailedError, RecordTooLargeError
+from wal.forking import register_at_fork, unregister_at_fork
 from wal.histogram import Histogram
 from wal.log import Log, RoomNeededError
 from wal.snapshot import SnapshotInfo
@@ -85,7 +84,7 @@ class EngineCore(Requests):
         self._recover()
         self._ticked_ns = clock.monotonic_ns()
         self.recovery_ns = self._ticked_ns - begun_ns
-        _open_cores.add(self)
+        register_at_fork(self)
 
     # -- the tick ---------------------------------------------------------------------
 
@@ -337,7 +336,7 @@ class EngineCore(Requests):
                     if events:
                         self._append(events, urgent=True)
             self.life.close()
-        _open_cores.discard(self)
+        unregister_at_fork(self)
         try:
             if before_release is not None:
                 try:
@@ -354,15 +353,3 @@ class EngineCore(Requests):
         """In a forked child: the parent owns the engine; every call here raises."""
         super().leave_to_parent()
         self.wake = threading.Condition(self.lock)
-
-
-_open_cores: weakref.WeakSet[EngineCore] = weakref.WeakSet()
-
-
-def _after_fork_in_child() -> None:
-    for core in list(_open_cores):
-        core.leave_to_parent()
-    _open_cores.clear()
-
-
-os.register_at_fork(after_in_child=_after_fork_in_child)

@@ -14,7 +14,6 @@ import os
 import selectors
 import socket
 import threading
-import weakref
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Final
@@ -49,6 +48,7 @@ from timingwheel.stores.door_socket import NoDoorError, is_ours, listen, remove
 from timingwheel.stores.embedded import EmbeddedStore
 from timingwheel.stores.nodes import LEASE_TTL_NS, Node
 from wal.errors import WalError
+from wal.forking import register_at_fork, unregister_at_fork
 
 VISITORS_MAX: Final = 256
 CALLS_AT_ONCE: Final = 32
@@ -124,7 +124,7 @@ class Door:
         self._thread = threading.Thread(
             target=self._listen, name="timingwheel-door", daemon=True
         )
-        _open_doors.add(self)
+        register_at_fork(self)
         store.add_listener(self._hear)
         self._thread.start()
 
@@ -148,7 +148,7 @@ class Door:
         self._close_handles()
 
     def _close_handles(self) -> None:
-        _open_doors.discard(self)
+        unregister_at_fork(self)
         for visitor in self._visitors:
             visitor.connection.close()
         for handle in (self._listener, self._waker, self._wakened):
@@ -334,15 +334,3 @@ def open_door(store: EmbeddedStore, directory: str) -> None:
         _logger.warning("no other process can ask for jobs in %s", error)
         return
     store.before_close.append(door.close)
-
-
-_open_doors: weakref.WeakSet[Door] = weakref.WeakSet()
-
-
-def _after_fork_in_child() -> None:
-    for door in list(_open_doors):
-        door.leave_to_parent()
-    _open_doors.clear()
-
-
-os.register_at_fork(after_in_child=_after_fork_in_child)

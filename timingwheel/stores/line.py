@@ -10,7 +10,6 @@ import contextlib
 import os
 import socket
 import threading
-import weakref
 from concurrent.futures import Future
 from typing import Any, Final, Protocol
 
@@ -40,6 +39,7 @@ from timingwheel.stores.door_frames import (
 )
 from timingwheel.stores.door_socket import NoDoorError, connect
 from wal.errors import StoreError
+from wal.forking import register_at_fork, unregister_at_fork
 
 HELLO_PATIENCE_S: Final = 30.0
 """A holder that does not say Welcome for so long hangs, or is no holder."""
@@ -108,7 +108,7 @@ class Line:
         self._thread = threading.Thread(
             target=self._read, name="timingwheel-line", daemon=True
         )
-        _open_lines.add(self)
+        register_at_fork(self)
 
     @classmethod
     def to(cls, directory: str, hearer: Hearer, *, life: str) -> Line:
@@ -188,7 +188,7 @@ class Line:
 
     def close(self) -> None:
         """Hang up; who waits hears that the line is cut. Idempotent."""
-        _open_lines.discard(self)
+        unregister_at_fork(self)
         with contextlib.suppress(OSError):
             self._connection.shutdown(socket.SHUT_RDWR)
         if self._thread is not threading.current_thread() and self._thread.ident:
@@ -266,15 +266,3 @@ def _first(connection: socket.socket, reader: FrameReader) -> bytes:
         for body in reader.feed(data):
             return body
     raise FrameError("the other side has hung up")
-
-
-_open_lines: weakref.WeakSet[Line] = weakref.WeakSet()
-
-
-def _after_fork_in_child() -> None:
-    for line in list(_open_lines):
-        line.leave_to_parent()
-    _open_lines.clear()
-
-
-os.register_at_fork(after_in_child=_after_fork_in_child)

@@ -17,7 +17,6 @@ import functools
 import os
 import threading
 import uuid
-import weakref
 from collections.abc import Callable, Iterable, Sequence
 from typing import Final, Self, Unpack
 
@@ -64,6 +63,7 @@ from timingwheel.stores.line import LineCutError
 from timingwheel.stores.sides import HeldSide, SeekSide, Side, seek_side
 from timingwheel.stores.switch import Switch
 from timingwheel.stores.workers import InHand
+from wal.forking import register_at_fork, unregister_at_fork
 
 
 class SharedStore:
@@ -102,7 +102,7 @@ class SharedStore:
         self._durable = Ticket(0)
         self._has_news = False
         self._is_resting = False
-        _open_stores.add(self)
+        register_at_fork(self)
         self._switch.current()
 
     @classmethod
@@ -131,7 +131,7 @@ class SharedStore:
 
     def close(self) -> None:
         """Let go of everything; if this process holds, another takes over. Idempotent."""
-        _open_stores.discard(self)
+        unregister_at_fork(self)
         self._switch.close()
 
     def leave_to_parent(self) -> None:
@@ -532,15 +532,3 @@ def _is_idempotent(drafts: Sequence[Draft], if_exists: IfExists) -> bool:
         draft.key is not None or (draft.name is not None and if_exists == "update")
         for draft in drafts
     )
-
-
-_open_stores: weakref.WeakSet[SharedStore] = weakref.WeakSet()
-
-
-def _after_fork_in_child() -> None:
-    for store in list(_open_stores):
-        store.leave_to_parent()
-    _open_stores.clear()
-
-
-os.register_at_fork(after_in_child=_after_fork_in_child)
