@@ -18,14 +18,9 @@ from typing import Any, Final
 from timingwheel.clock import await_memory
 from timingwheel.jobs.model import Outcome
 from timingwheel.jobs.store import Finish
-from timingwheel.scheduler.executors.attempt import (
-    Attempt,
-    attempt_for,
-    canceller,
-    may_begin,
-)
+from timingwheel.scheduler.executors.attempt import Attempt, attempt_for, canceller
 from timingwheel.scheduler.executors.executor import Work
-from timingwheel.scheduler.executors.slotted import SlottedExecutor
+from timingwheel.scheduler.executors.slotted import SlottedExecutor, Stay
 
 SLOTS_DEFAULT: Final = 100
 _TIDY_S: Final = 0.2
@@ -127,29 +122,19 @@ class AsyncioExecutor(SlottedExecutor[_Slot]):
             return slot
 
     async def _run(self, slot: _Slot) -> None:
-        host, token = self._host, slot.work.claim.token
-        finish: Finish | None = None
-        duration_ns = 0
+        stay = Stay(slot.work, slot, slot.attempt)
         try:
-            while finish is None:
+            while self._begins(stay):
                 try:
-                    # Given up before it began, it has been told and must not start.
-                    if not may_begin(slot.work, host) or token not in self._running:
-                        break
-                    began_ns = host.clock.monotonic_ns()
-                    slot.attempt.started_ns = host.clock.wall_ns()
-                    finish = await self._finish(slot)
-                    duration_ns = host.clock.monotonic_ns() - began_ns
+                    self._note_end(stay, await self._finish(slot))
                 except MemoryError:
                     await_memory()
         finally:
-            is_ours = self._leave(token, slot, finish, duration_ns)
-            with self._lock:
-                if not is_ours:
-                    self._stuck -= 1
-                loop = slot.loop if self._stopped else self._loop()
-        if is_ours and finish is not None:
-            self._reports.tell(host, finish)
+            is_ours = self._see_out(stay)
+        with self._lock:
+            if not is_ours:
+                self._stuck -= 1
+            loop = slot.loop if self._stopped else self._loop()
         if loop is slot.loop:
             self._fill()
         else:

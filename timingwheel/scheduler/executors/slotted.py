@@ -12,6 +12,7 @@ import threading
 from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Generic, TypeVar
 
 from timingwheel.clock import await_memory
@@ -24,6 +25,27 @@ from timingwheel.scheduler.executors.reports import Reports
 
 Running = TypeVar("Running")
 """What a kind of executor notes of an attempt that has a slot."""
+
+
+@dataclass(slots=True, eq=False)
+class Stay(Generic[Running]):
+    """An attempt's time in its slot, for those whose handlers run in this process.
+
+    Attributes:
+        work: what it does.
+        running: what its executor notes of it.
+        attempt: the attempt.
+        began_ns: when its handler was called, monotonic.
+        finish: how the handler ended; None: it has not.
+        duration_ns: how long it took.
+    """
+
+    work: Work
+    running: Running
+    attempt: Attempt
+    began_ns: int = 0
+    finish: Finish | None = None
+    duration_ns: int = 0
 
 
 class SlottedExecutor(ABC, Generic[Running]):
@@ -187,23 +209,44 @@ class SlottedExecutor(ABC, Generic[Running]):
         Returns:
             Whether it was ours to the end; False: it was given up, and told as such.
         """
-        host, token = self._host, work.claim.token
-        finish: Finish | None = None
-        duration_ns = 0
+        stay = Stay(work, running, attempt)
         try:
-            while finish is None:
+            while self._begins(stay):
                 try:
-                    # Given up before it began, it has been told and must not start.
-                    if not may_begin(work, host) or token not in self._running:
-                        break
-                    began_ns = host.clock.monotonic_ns()
-                    attempt.started_ns = host.clock.wall_ns()
-                    finish = execute(attempt)
-                    duration_ns = host.clock.monotonic_ns() - began_ns
+                    self._note_end(stay, execute(attempt))
                 except MemoryError:
                     await_memory()
         finally:
-            is_ours = self._leave(token, running, finish, duration_ns)
+            is_ours = self._see_out(stay)
+        return is_ours
+
+    def _begins(self, stay: Stay[Running]) -> bool:
+        """Whether the handler is to be run now: it may begin, and has not ended."""
+        host, work = self._host, stay.work
+        while stay.finish is None:
+            try:
+                # Given up before it began, it has been told and must not start.
+                if not may_begin(work, host) or work.claim.token not in self._running:
+                    return False
+                stay.began_ns = host.clock.monotonic_ns()
+                stay.attempt.started_ns = host.clock.wall_ns()
+            except MemoryError:
+                await_memory()
+            else:
+                return True
+        return False
+
+    def _note_end(self, stay: Stay[Running], finish: Finish) -> None:
+        """Note that the handler has ended now."""
+        stay.finish = finish
+        stay.duration_ns = self._host.clock.monotonic_ns() - stay.began_ns
+
+    def _see_out(self, stay: Stay[Running]) -> bool:
+        """Free the slot and tell the host; return whether it was ours to the end."""
+        finish = stay.finish
+        is_ours = self._leave(
+            stay.work.claim.token, stay.running, finish, stay.duration_ns
+        )
         if is_ours and finish is not None:
-            self._reports.tell(host, finish)
+            self._reports.tell(self._host, finish)
         return is_ours
