@@ -6,10 +6,12 @@ import contextlib
 import faulthandler
 import os
 import sys
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Iterator
+from typing import Any, TypeVar
 
 import pytest
+
+T = TypeVar("T")
 
 _testcapi: Any = pytest.importorskip(
     "_testcapi", reason="this Python comes without the hooks that take memory away"
@@ -33,6 +35,29 @@ def error_without(call: Callable[[], object], index: int) -> BaseException | Non
     finally:
         _testcapi.remove_mem_hooks()
     return None
+
+
+def each_without(
+    trial: Callable[[int], tuple[T, BaseException | None]], *, start: int, stride: int
+) -> Iterator[tuple[int, T, BaseException | None]]:
+    """Let every `stride`-th allocation fail, until none is left that could.
+
+    Args:
+        trial: does the act anew without the allocation of that index; returns what it
+            was done to, and what it raised.
+        start: of the first that fails.
+        stride: how much later each next one is.
+
+    Yields:
+        The index, and what the trial returned.
+    """
+    passed = 0
+    index = start
+    while passed < 8 // stride + 1:  # an allocation that fails may have been optional
+        subject, error = trial(index)
+        yield index, subject, error
+        passed = passed + 1 if error is None else 0
+        index += stride
 
 
 def by_a_child(work: Callable[[Callable[[str], object]], None]) -> tuple[str, int]:

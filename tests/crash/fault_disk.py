@@ -22,6 +22,8 @@ READS: Final = frozenset({"exists", "names", "open", "pread", "size_bytes"})
 OPENING: Final = frozenset({"make_directory", "names", "create", "open", "lock"})
 """What takes a descriptor; the directory of a locked store has its own already."""
 SYNCS: Final = frozenset({"sync", "datasync", "sync_dir"})
+NO_ROOM: Final = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
+"""Codes that are told as a full disk."""
 
 Kind = Literal["once", "from then on", "fills up"]
 

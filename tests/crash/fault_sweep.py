@@ -1,8 +1,8 @@
 """What the sweeps of faults share: in a life, every system call fails in turn.
 
 A life is led once to count its calls, then once more for each call that is to fail. What
-a life is, and what it is held to, say `log_fault_sweep`, `engine_fault_sweep` and
-`store_fault_sweep`.
+a life is, and what it is held to, say `log_fault_sweep`, and, for what stands on a log,
+`driver_fault_sweep` with `engine_fault_sweep` and `store_fault_sweep`.
 """
 
 from __future__ import annotations

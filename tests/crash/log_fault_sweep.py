@@ -14,7 +14,7 @@ import errno
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from tests.crash.fault_disk import FaultDisk
+from tests.crash.fault_disk import NO_ROOM, FaultDisk
 from tests.crash.fault_sweep import FaultLife, FaultSweep
 from tests.crash.log_driver import LogDriver, OpenLog, Options, Step, open_log, read_all
 from tests.crash.log_ledger import Violation
@@ -28,7 +28,6 @@ from wal.errors import (
 from wal.filesystem import FileSystem
 from wal.testing import MemoryFileSystem
 
-NO_ROOM = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
 OPENING = frozenset({"open", "reopen", "kill"})
 
 

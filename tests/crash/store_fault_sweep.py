@@ -2,26 +2,24 @@
 
 As `engine_fault_sweep`, a layer up: callers, node and handlers in one, held to what they
 were promised by `store_driver`. The history is in memory here, as its own disk is SQLite's;
-tests/crash/test_full_tmpfs.py fills a real one.
+tests/crash/test_real_disks.py fills a real one.
 """
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from tests.crash.driver_fault_sweep import DriverLife
 from tests.crash.fault_disk import FaultDisk
 from tests.crash.fault_sweep import FaultLife, FaultSweep
-from tests.crash.log_fault_sweep import NO_ROOM
 from tests.crash.store_driver import Broken, MakeStore, StoreDriver, make_store
 from tests.stores.stage import WORKER, draft
-from timingwheel.errors import EngineFailedError, TimingWheelError
 from timingwheel.jobs.model import Outcome
 from timingwheel.jobs.store import Claim
 from timingwheel.scheduler.simulated import KeptHistory
-from wal.errors import CommitUnknownError, DiskFullError, StoreError, WalError
+from wal.errors import DiskFullError
 from wal.filesystem import FileSystem
 from wal.testing import MemoryFileSystem
 
@@ -83,134 +81,62 @@ class StoreFaultSweep(FaultSweep):
         return _Life(self, index)
 
 
-class _Life(FaultLife):
+class _Life(DriverLife[TolerantDriver]):
     """One run of the program on a disk with one fault."""
 
+    strangers = (KeyError,)  # of a job that was never made
+
     def __init__(self, sweep: StoreFaultSweep, index: int) -> None:
-        super().__init__(sweep.trouble)
-        self.sweep = sweep
-        self.driver = TolerantDriver(
+        driver = TolerantDriver(
             FaultDisk(sweep.trouble, index), KeptHistory(":memory:"), make=sweep.make
         )
-        self.stack.callback(self.driver.end)
-        self.step = -1
+        super().__init__(sweep, driver, sweep.program)
+        self._history = driver.history
+        self.stack.callback(driver.end)
 
     @property
     def files(self) -> FileSystem:
         """The disk, which heirs of a killed process have in their turn."""
         return self.driver.disk
 
+    def _open(self) -> None:
+        self.driver.open()
+
     @property
-    def where(self) -> str:
-        """How far it has come in its program, for messages."""
-        return f"step {self.step}"
+    def _opened(self) -> object:
+        return self.driver.store
 
-    def live(self) -> None:
-        """Do all steps, or those up to a final failure."""
-        if not self._attempt(lambda driver: driver.open()):
-            return
-        for number, step in enumerate(self.sweep.program):
-            self.step = number
-            if not self._attempt(step):
-                return
+    @property
+    def _is_closed(self) -> bool:
+        return self.driver.store is None or self.driver.store._closed
 
-    def _attempt(self, step: Step) -> bool:
-        """Do one step; return whether the store can go on."""
-        for _ in range(2):
-            driver = self.driver
-            before = driver.disk, driver.store
-            try:
-                step(driver)
-            except KeyError:
-                if not self.lasts:  # else the job was never made
-                    raise
-                return True
-            except (OSError, WalError, TimingWheelError) as error:
-                is_over = (driver.disk, driver.store) != before
-                if self._judge(error, is_over=is_over):
-                    return False
-            else:
-                return True
-            driver.on.check()
-            if self.lasts:
-                return True
-        raise Broken("what was refused once is refused again by a sound disk")
+    @property
+    def _failure(self) -> BaseException | None:
+        return self.driver.on._log.failure
 
-    def _judge(self, error: Exception, *, is_over: bool) -> bool:
-        """Look that an error is right; return whether it ended this life."""
-        driver, code = self.driver, self.sweep.trouble.code
-        self.outcome = type(error).__name__
-        if not self.disk.fault.struck:
-            raise Broken(f"{error!r}, and the disk was well") from error
-        if self.step < 0 or is_over or driver.store is None or driver.store._closed:
-            if isinstance(error, OSError | DiskFullError | CommitUnknownError):
-                return True
-            if isinstance(error, StoreError) and "is not writable" in error.found:
-                return True
-            raise Broken(f"an open or a close raised {error!r}") from error
-        if driver.store._log.failure is not None:
-            if not isinstance(error, CommitUnknownError | EngineFailedError):
-                raise Broken(f"a final failure was told as {error!r}") from error
-            if self.sweep.trouble.spares_commits:
-                raise Broken("a commit met it") from error
-            self._require_final()
-            return True
-        if not isinstance(error, OSError | DiskFullError):
-            raise Broken(f"an error of no right kind: {error!r}") from error
-        if isinstance(error, DiskFullError) and code not in NO_ROOM:
-            raise Broken("a full disk, of a disk that is not") from error
-        return False
+    def _check(self) -> None:
+        self.driver.on.check()
 
-    def _require_final(self) -> None:
-        """No request is taken, nothing is read, and nothing is fired or begun."""
+    def _requests(self) -> Iterable[Callable[[], object]]:
         store = self.driver.on
+        yield lambda: store.put([draft(1)])
+        yield lambda: store.fire(10)
+        yield lambda: store.claim(WORKER, tasks=frozenset({"t"}), count=1)
         some = next(iter(self.driver.promises.jobs), None)
-        acts: list[Callable[[], object]] = [
-            lambda: store.put([draft(1)]),
-            lambda: store.fire(10),
-            lambda: store.claim(WORKER, tasks=frozenset({"t"}), count=1),
-        ]
         if some is not None:
-            acts += [lambda: store.get(some), lambda: store.cancel(some)]
-        for act in acts:
-            try:
-                act()
-            except EngineFailedError:
-                continue
-            raise Broken("a store whose disk had failed goes on")
+            yield lambda: store.get(some)
+            yield lambda: store.cancel(some)
 
-    def look(self) -> None:
-        """Open what is left, in every way, and live on."""
-        disk, driver = self.disk, self.driver
-        if not disk.fault.struck:
-            raise Broken("the life was over before")
-        if disk.again:
-            raise Broken(f"synced again after a failed sync: {disk.again}")
-        disk.mend()
-        history = driver.history.fork()
-        self.stack.callback(history.end)
-        left = list(self._states())
-        with contextlib.suppress(OSError, WalError, TimingWheelError):
-            if driver.store is not None:
-                driver.store.close()
-        if disk.again:
-            raise Broken(f"closing synced again what had failed: {disk.again}")
-        for opened in list(disk._machine.handles):  # as a process that ends does
-            disk.close(opened)
-        for label, state in [*left, ("the same machine", disk)]:
-            self.sweep.states += 1
-            heir = driver.heir(state, history.fork())
-            self.stack.callback(heir.end)
-            try:
-                heir.open_and_live_on()
-            except Broken as broken:
-                raise Broken(f"{label}: {broken}") from broken
-            except (OSError, WalError, TimingWheelError) as error:
-                raise Broken(f"{label}: it fails again: {error!r}") from error
-            finally:
-                heir.end()
+    def _close(self) -> None:
+        self._history = self.driver.history.fork()
+        self.stack.callback(self._history.end)
+        if self.driver.store is not None:
+            self.driver.store.close()
 
-    def _states(self) -> Iterator[tuple[str, MemoryFileSystem]]:
-        yield "killed", self.disk.killed()
-        for label in ("none", f"random {self.sweep.rng.getrandbits(30)}"):
-            yield f"power loss {label!r}", self.disk.crashed(label)
+    def _live_on(self, disk: MemoryFileSystem) -> None:
+        heir = self.driver.heir(disk, self._history.fork())
+        self.stack.callback(heir.end)
+        try:
+            heir.open_and_live_on()
+        finally:
+            heir.end()

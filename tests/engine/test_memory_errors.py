@@ -16,7 +16,7 @@ from typing import Any, Final
 import pytest
 
 from tests.model.engine_driver import EngineDriver
-from tests.scarce_memory import BEARS_IT, error_without
+from tests.scarce_memory import BEARS_IT, each_without, error_without
 from timingwheel.engine import lane
 from timingwheel.engine.bodies import Lane
 from timingwheel.errors import EngineFailedError
@@ -114,12 +114,8 @@ def sweep(act: Act, start: int, stride: int) -> Counter[str]:
     act(whole)
     after = shown(whole)
     outcomes: Counter[str] = Counter()
-    passed = 0
-    index = start
-    while passed < 8 // stride + 1:  # an allocation that fails may have been optional
-        driver, error = run_out(act, index)
-        index += stride
-        passed = passed + 1 if error is None else 0
+    trial = partial(run_out, act)
+    for index, driver, error in each_without(trial, start=start, stride=stride):
         assert isinstance(error, MemoryError | None), repr(error)
         if driver.core.life.failed is not None:
             for ask in (

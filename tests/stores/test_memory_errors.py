@@ -21,7 +21,7 @@ from typing import Any
 import pytest
 
 from tests.crash.store_driver import StoreDriver
-from tests.scarce_memory import BEARS_IT, by_a_child, error_without
+from tests.scarce_memory import BEARS_IT, by_a_child, each_without, error_without
 from tests.stores.stage import (
     ONCE,
     SECOND,
@@ -248,18 +248,17 @@ class Sweep:
         return outcomes
 
     def _run_from(self, index: int, stride: int, tell: Callable[[str], object]) -> None:
-        passed = 0
-        while passed < 8 // stride + 1:  # one that fails may have been optional
+        def trial(failed: int) -> tuple[Driver, BaseException | None]:
             signal.alarm(HUNG_SECONDS)
-            driver, error = run_out(self._act, index)
+            return run_out(self._act, failed)
+
+        for failed, driver, error in each_without(trial, start=index, stride=stride):
             try:
-                tell(f"{index} {self._judge(driver, error)}\n")
+                tell(f"{failed} {self._judge(driver, error)}\n")
             except BaseException:  # noqa: BLE001 - the parent raises it
-                tell(f"{index} broken, by {error!r}:\n{traceback.format_exc()}")
+                tell(f"{failed} broken, by {error!r}:\n{traceback.format_exc()}")
                 return
             driver.end()
-            index += stride
-            passed = passed + 1 if error is None else 0
 
     def _judge(self, driver: Driver, error: BaseException | None) -> str:
         assert error is None or is_of_memory(error), repr(error)
