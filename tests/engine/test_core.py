@@ -422,44 +422,17 @@ def test_a_clock_set_back_over_a_restart_lets_engine_time_go_on(
 # -- who is woken --------------------------------------------------------------------------
 
 
-class Sleeper(threading.Thread):
-    """Waits for what is due once, as the tick thread does."""
+def sleeper_on(core: EngineCore, clock: CountingClock) -> threading.Thread:
+    """Return a thread that waits for what is due once, as the tick thread does."""
 
-    def __init__(self, core: EngineCore) -> None:
-        super().__init__(daemon=True)
-        self.core = core
+    def wait() -> None:
+        with core.lock:
+            core.wait_for_due()
 
-    def run(self) -> None:
-        with self.core.lock:
-            self.core.wait_for_due()
-
-
-def test_what_recovery_read_is_counted_over_all_of_the_log(
-    open_core: OpenCore,
-) -> None:
-    """Bodies come joined up to JOINED_BYTES, so this log comes in three pieces."""
-    disk = MemoryFileSystem()
-    core = open_core(disk, segment_size_bytes=1 << 20)
-    sizes = [JOINED_BYTES, JOINED_BYTES // 2, JOINED_BYTES]
-    records = [delay(core, 60, bytes(size)) for size in sizes]
-    left = [*records]
-    while left:
-        core.transact(lambda _: [left.pop(0)])
-    core.close()
-    body_bytes = sum(RECORD_OVERHEAD_BYTES + len(record) for record in records)
-    assert open_core(disk).replayed_bytes == body_bytes
-
-
-def test_how_long_recovery_took_is_counted_from_its_begin_to_its_end(
-    open_core: OpenCore, owner: Firing, clock: CountingClock
-) -> None:
-    disk = MemoryFileSystem()
-    core = open_core(disk)
-    assert core.recovery_ns == 0
-    core.transact(lambda _: [b"\x40"])
-    core.close()
-    owner.apply = lambda records: clock.advance(ns=3)  # type: ignore[method-assign]
-    assert open_core(disk).recovery_ns == 3
+    sleeper = threading.Thread(target=wait, daemon=True)
+    sleeper.start()
+    clock.settle(PATIENCE_S, threads=1)
+    return sleeper
 
 
 def test_only_an_earlier_timer_wakes_whoever_waits(
@@ -467,9 +440,7 @@ def test_only_an_earlier_timer_wakes_whoever_waits(
 ) -> None:
     core = open_core()
     core.transact(lambda _: [delay(core, 10)])
-    sleeper = Sleeper(core)
-    sleeper.start()
-    clock.settle(PATIENCE_S, threads=1)
+    sleeper = sleeper_on(core, clock)
     core.transact(lambda _: [delay(core, 20)])
     core.transact(lambda _: [timer_cancelled(1)])
     clock.settle(PATIENCE_S, threads=1)
@@ -482,9 +453,7 @@ def test_an_earlier_armed_timer_wakes_too(
     open_core: OpenCore, clock: CountingClock
 ) -> None:
     core = open_core()
-    sleeper = Sleeper(core)
-    sleeper.start()
-    clock.settle(PATIENCE_S, threads=1)
+    sleeper = sleeper_on(core, clock)
     assert clock.untils == [None]
     with core.lock:
         core.arm(core.elapsed_ns() + SECOND_NS, 1)
@@ -570,6 +539,18 @@ def test_waiting_for_space_takes_a_second(
 # -- failures ------------------------------------------------------------------------------
 
 
+def calls_of(core: EngineCore) -> list[Callable[[], object]]:
+    """Return a call of each kind, none of which a core takes that has ended."""
+    return [
+        core.require_alive,
+        core.admit,
+        lambda: core.submit(lambda _: []),
+        lambda: core.step(9),
+        lambda: core.make_room(urgent=True),
+        lambda: core.snapshot(pause=lambda: None),
+    ]
+
+
 def test_a_failed_sync_ends_everything_with_a_cause(
     open_core: OpenCore, clock: CountingClock
 ) -> None:
@@ -581,14 +562,7 @@ def test_a_failed_sync_ends_everything_with_a_cause(
     with pytest.raises(CommitUnknownError):
         core.commit(lsn)
     clock.advance(2)
-    for call in (
-        core.require_alive,
-        core.admit,
-        lambda: core.submit(lambda _: []),
-        lambda: core.step(9),
-        lambda: core.make_room(urgent=True),
-        lambda: core.snapshot(pause=lambda: None),
-    ):
+    for call in calls_of(core):
         with pytest.raises(
             EngineFailedError, match="open the directory again"
         ) as found:
@@ -601,14 +575,7 @@ def test_after_close_every_call_says_so(open_core: OpenCore) -> None:
     core = open_core(MemoryFileSystem())
     core.close()
     core.close()
-    for call in (
-        core.require_alive,
-        core.admit,
-        lambda: core.submit(lambda _: []),
-        lambda: core.step(9),
-        lambda: core.make_room(urgent=True),
-        lambda: core.snapshot(pause=lambda: None),
-    ):
+    for call in calls_of(core):
         with pytest.raises(EngineClosedError, match="closed"):
             call()
 
@@ -812,6 +779,34 @@ def test_a_snapshot_that_finds_the_disk_full_harms_nothing(open_core: OpenCore) 
     assert disk.names() == names
     core.transact(lambda _: [delay(core, 99)])
     assert core.snapshot(pause=lambda: None).pin_lsn == 2
+
+
+def test_what_recovery_read_is_counted_over_all_of_the_log(
+    open_core: OpenCore,
+) -> None:
+    """Bodies come joined up to JOINED_BYTES, so this log comes in three pieces."""
+    disk = MemoryFileSystem()
+    core = open_core(disk, segment_size_bytes=1 << 20)
+    sizes = [JOINED_BYTES, JOINED_BYTES // 2, JOINED_BYTES]
+    records = [delay(core, 60, bytes(size)) for size in sizes]
+    left = [*records]
+    while left:
+        core.transact(lambda _: [left.pop(0)])
+    core.close()
+    body_bytes = sum(RECORD_OVERHEAD_BYTES + len(record) for record in records)
+    assert open_core(disk).replayed_bytes == body_bytes
+
+
+def test_how_long_recovery_took_is_counted_from_its_begin_to_its_end(
+    open_core: OpenCore, owner: Firing, clock: CountingClock
+) -> None:
+    disk = MemoryFileSystem()
+    core = open_core(disk)
+    assert core.recovery_ns == 0
+    core.transact(lambda _: [b"\x40"])
+    core.close()
+    owner.apply = lambda records: clock.advance(ns=3)  # type: ignore[method-assign]
+    assert open_core(disk).recovery_ns == 3
 
 
 def test_followers_share_the_sync_of_a_step(
