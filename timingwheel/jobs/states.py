@@ -82,11 +82,6 @@ FINAL: Final = frozenset(
 ACTIVE: Final = frozenset({RunState.READY, RunState.RUNNING, RunState.RETRYING})
 """States that count as "still running" when the next occurrence comes due."""
 
-UNSTARTED: Final = frozenset(
-    {RunState.PLANNED, RunState.BLOCKED, RunState.READY, RunState.RETRYING}
-)
-"""States in which a cancel prevents a start that was still to come."""
-
 _ALLOWED: Final = frozenset((step.before, step.after) for step in TRANSITIONS)
 
 
@@ -103,7 +98,7 @@ class TransitionError(TimingWheelError):
 
 
 def require_step(before: RunState, after: RunState) -> None:
-    """Return if a run may go from `before` to `after`.
+    """Check that a run may go from `before` to `after`.
 
     Raises:
         TransitionError: it may not.

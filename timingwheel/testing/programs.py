@@ -85,7 +85,6 @@ def far(label: str, plan: str) -> str:
     raise AssertionError((label, plan))
 
 
-NEAR: Final = near.name
 FAR: Final = far.name
 
 

@@ -13,7 +13,6 @@ from timingwheel.scheduler.executors.attempt import (
     ERROR_CHARS_MAX,
     attempt_for,
     error_text,
-    run_attempt,
 )
 from timingwheel.scheduler.tasks import Task
 from timingwheel.testing import ManualClock
@@ -22,7 +21,7 @@ from timingwheel.testing import ManualClock
 def test_an_attempt_begins_when_the_hosts_clock_says() -> None:
     clock = ManualClock(wall_ns=1_700_000_000 * 10**9)
     work = work_of(handlers.add.call(1))
-    finish = run_attempt(work, RecordingHost(clock))
+    finish = attempt_for(work, RecordingHost(clock)).run()
     assert (finish.outcome, finish.started_ns) == (Outcome.OK, 1_700_000_000 * 10**9)
 
 
@@ -111,7 +110,7 @@ def test_without_memory_for_its_result_an_attempt_is_an_error_that_may_be_retrie
     None
 ):
     task = Task(make_vast, pickle=True)
-    finish = run_attempt(work_of(task.call(), task=task), RecordingHost())
+    finish = attempt_for(work_of(task.call(), task=task), RecordingHost()).run()
     assert (finish.outcome, finish.gives_up) == (Outcome.ERROR, False)
     assert finish.error == "how it ended cannot be told: MemoryError"
 
@@ -121,7 +120,7 @@ def test_without_memory_for_its_payload_an_attempt_is_an_error_and_no_quarantine
 ):
     task = Task(take_anything, pickle=True)
     call = task.call(Vast(is_read=True))
-    finish = run_attempt(work_of(call, task=task), RecordingHost())
+    finish = attempt_for(work_of(call, task=task), RecordingHost()).run()
     assert (finish.outcome, finish.undecodable) == (Outcome.ERROR, False)
     assert finish.error == "no memory for its payload"
 

@@ -280,13 +280,8 @@ def may_begin(work: Work, host: Host) -> bool:
             return False
 
 
-def run_attempt(work: Work, host: Host) -> Finish:
-    """Run an attempt in this thread, from now to its end."""
-    return attempt_for(work, host).run()
-
-
 def canceller(task: asyncio.Task[Any]) -> Callable[[], None]:
-    """Return a function that cancels a task from any thread; too late is no fault."""
+    """Return a function that cancels a task from any thread; too late does no harm."""
     loop = task.get_loop()
 
     def cancel() -> None:

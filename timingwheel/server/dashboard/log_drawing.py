@@ -11,7 +11,6 @@ SEGMENTS_MAX: Final = 48
 WIDTH: Final = 1_024
 SLOTS: Final = 256
 SLOT_WIDTH: Final = WIDTH // SLOTS
-_BLOCK_HEIGHT: Final = 42
 _GAP: Final = 3
 
 
