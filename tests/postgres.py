@@ -61,7 +61,7 @@ class Postgres:
 
 
 def require_server(programs: Sequence[str] = PROGRAMS) -> None:
-    """Go on if there is a server to start.
+    """Check that there is a server to start.
 
     Skips the test if there is none; where CI is set that is an error.
     """

@@ -65,7 +65,7 @@ class _BadValueError(TimingWheelError):
 
 
 class ArgumentError(_BadValueError, ValueError):
-    """The caller passed a value that cannot be meant; nothing has changed.
+    """The caller passed an invalid value; nothing has changed.
 
     Correct the argument that the message names and call again.
 
@@ -127,7 +127,7 @@ class MissingExtraError(TimingWheelError, ImportError):
 
 
 class CronError(TimingWheelError, ValueError):
-    """The caller passed a cron expression that cannot be meant, or that never comes.
+    """The caller passed a cron expression that is invalid, or that never comes.
 
     Correct the piece that the message names. `code` is for programs and never changes:
     "bad-fields" (how many there are), "bad-value", "bad-range", "bad-step", "bad-nth"

@@ -160,7 +160,7 @@ Reads the whole store."""
 _REPAIR: Final = """\
 Copy every record that can be read, under its own LSN, and the snapshots that hold, into
 a new store, and print what is lost. The damaged store is only read: keep it until the
-new one has proved itself. Stop the process that has the store open before."""
+new one has been verified. Stop the process that has the store open before."""
 
 _EXAMPLES: Final = {
     "inspect": "example:\n  python -m wal inspect ./data --records --from 1000 --limit 5",

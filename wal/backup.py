@@ -8,7 +8,7 @@ No lock is taken and the owner notices nothing. Why the copy is one that an open
 - The first pass comes before the snapshots are copied, so the copied log begins where
   some snapshot reaches; the last pass comes after, so it ends behind all that they need.
 - In between `follow` copies what has come since, before its owner can drop it. Should
-  one be dropped all the same, the copy is begun anew.
+  one be dropped in spite of that, the copy starts again.
 - `STORE` is written last: until then the copy is no store, whatever happens. It is read
   back to the end before anybody is told that it is done.
 
@@ -146,7 +146,7 @@ class _Copy:
     # -- the log ----------------------------------------------------------------------
 
     def _follow(self) -> None:
-        """Copy what the log has got since the last pass.
+        """Copy what was added to the log since the last pass.
 
         Raises:
             _OvertakenError: a segment in between is gone.

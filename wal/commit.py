@@ -1,15 +1,17 @@
 """Group commit: one sync for all who wait, and nobody waits for a thread to wake first.
 
 A caller who needs its record durable and finds nobody writing becomes the *leader*: it
-writes and syncs what is pending, itself, at once. Who comes meanwhile is a *follower*; the
+writes and syncs what is pending, itself, at once. Whoever arrives meanwhile is a *follower*; the
 leader's next round, or the next leader's, takes all of them together. There is no linger:
 a lone caller pays one write and one sync, and load makes the groups larger by itself.
 
 Leadership is handed on in `finally`, so a leader that Ctrl-C or an error takes away
 strands nobody. Ctrl-C comes at calls and at the ends of loops, nowhere else (CPython), so
-lines that belong together stand here without a call between them. A failed write or sync is final: everybody who waits, and everybody who
-comes later, is told (Rebello et al., ATC 2020: after a failed fsync the kernel may call
-the lost pages clean, so a second fsync proves nothing).
+lines that belong together stand here without a call between them.
+
+A failed write or sync is final: everybody who waits, and everybody who comes later, is
+told (Rebello et al., ATC 2020: after a failed fsync the kernel may call the lost pages
+clean, so a second fsync proves nothing).
 
 Source: leader and followers as in LevelDB's and RocksDB's write groups.
 """
@@ -103,8 +105,8 @@ class GroupCommit:
             if self._leader is me:
                 self._lead(lsn)
         finally:
-            # Who was released is in neither place, and needs no turn at the mutex. In
-            # this order: an heir becomes the leader before it leaves the queue.
+            # A caller that was released is in neither place, and needs no turn at the
+            # mutex. In this order: an heir becomes the leader before it leaves the queue.
             if me in self._waiters or self._leader is me:
                 try:
                     self._leave(me)

@@ -162,7 +162,7 @@ class FileSystem:
         return os.fstat(handle).st_size
 
     def pread(self, handle: Handle, size_bytes: int, offset: int) -> bytes:
-        """Return up to `size_bytes` at `offset`; shorter only at the end of the file."""
+        """Return `size_bytes` from byte `offset` on; fewer only at the end of the file."""
         data = os.pread(handle, size_bytes, offset)
         if len(data) == size_bytes or not data:
             return data
@@ -177,7 +177,7 @@ class FileSystem:
         return b"".join(parts)
 
     def pwrite(self, handle: Handle, data: bytes, offset: int) -> int:
-        """Write at `offset`; return how many bytes went, which may be fewer."""
+        """Write from byte `offset` on; return how many bytes went: 0 .. len(data)."""
         return os.pwrite(handle, data, offset)
 
     def truncate(self, handle: Handle, size_bytes: int) -> None:

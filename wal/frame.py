@@ -13,7 +13,7 @@ little-endian; a frame starts on 64 bytes, so its header never straddles a secto
     32      8     durable_lsn   highest LSN known synced when this frame was written
     40      8     wall_ns       wall clock then, ns since 1970: data, never order
     48      4     body_crc      CRC32C of the body as written: padded and masked
-    52      4     chain_crc     CRC32C of the former frame's header (0 before the first)
+    52      4     chain_crc     CRC32C of the previous frame's header (0 before the first)
     56      2     flags         ATOMIC, RELAXED, MASKED, CLOSE
     58      1     version       FRAME_VERSION
     59      1     zero
@@ -116,7 +116,7 @@ class Group:
 
 
 class FormatError(ValueError):
-    """Bytes under a good checksum that do not follow the format: a newer writer's."""
+    """Bytes with a valid checksum that do not follow the format: a newer writer's."""
 
 
 def padded(length: int) -> int:
@@ -189,7 +189,7 @@ def encode_frame(
         first_lsn: number of the first record.
         durable_lsn: highest LSN known synced now.
         wall_ns: wall clock, 0 <= wall_ns < 2**64.
-        chain_crc: `chain_of` the former frame.
+        chain_crc: `chain_of` the previous frame.
         flags: RELAXED and CLOSE as they apply; ATOMIC and MASKED are set here.
         seed: `segment_seed` of the segment.
         offset: where in the segment, a multiple of ALIGN_BYTES.
@@ -234,10 +234,15 @@ def decode_header(data: bytes, offset: int, seed: int) -> Header | None:
     """Return the header at `offset` of a segment's bytes, or None if none is valid.
 
     A header is valid if it is whole, its magic, version and checksum hold, and its
-    fields agree with each other. Nothing is allocated on the word of a length.
+    fields agree with each other. Nothing is allocated on the strength of a length.
+
+    Args:
+        data: the bytes of a segment, from its start.
+        offset: where the frame starts, a multiple of ALIGN_BYTES; past the end is allowed.
+        seed: `segment_seed` of the segment.
 
     Raises:
-        FormatError: a good checksum over a version or flag that is newer than we are.
+        FormatError: the checksum is valid, and a version or flag is newer than this reader.
     """
     if offset + HEADER_BYTES > len(data) or data[offset : offset + 4] != MAGIC:
         return None
@@ -273,7 +278,19 @@ def decode_header(data: bytes, offset: int, seed: int) -> Header | None:
 
 
 def decode_body(data: bytes, offset: int, *, header: Header, seed: int) -> bytes | None:
-    """Return the body of the frame at `offset`, or None if its checksum fails."""
+    """Return the body of the frame at `offset`, or None if its checksum fails.
+
+    Args:
+        data: the bytes of a segment, from its start.
+        offset: where the frame starts.
+        header: what `decode_header` gave there.
+        seed: `segment_seed` of the segment.
+
+    Returns:
+        The encoded records, unmasked and without padding.
+
+    Cost: O(body): one checksum call, and a copy.
+    """
     start = offset + HEADER_BYTES
     length = padded(header.body_length)
     stored = data[start : start + length]

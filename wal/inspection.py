@@ -51,7 +51,7 @@ class Survey:
 
     Attributes:
         identity: what `STORE` says, None if it is damaged or missing.
-        uuid: of the store; without `STORE`, by the word of the segments.
+        uuid: of the store; without `STORE`, according to the segments.
         faults: of `STORE`.
         holder: what `LOCK` says of the owner; text that a crash left, or "".
         sizes: of every file, in bytes.
@@ -229,7 +229,7 @@ def check_snapshots(
 
 
 def reach_of(snapshots: Sequence[SnapshotInfo]) -> int:
-    """Return how far the log was durable by the word of its snapshots, or 0."""
+    """Return how far the log was durable according to its snapshots, or 0."""
     return max((info.reach_lsn for info in snapshots), default=0)
 
 
@@ -363,7 +363,7 @@ def _lack(file: str, offset: int, *, what: str, lost: Lost) -> Fault:
 
 
 def _uuid_of_log(files: FileSystem) -> bytes:
-    """Return whose log lies here by the word of most segments, or of a bad one."""
+    """Return whose log lies here according to most segments, or to a damaged one."""
     segments = list_segments(files)
     said = Counter(s.header.store_uuid for s in segments if s.header is not None)
     for uuid, _ in said.most_common(1):

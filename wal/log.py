@@ -81,7 +81,7 @@ class Record:
 
 @dataclass(frozen=True, slots=True)
 class LogStats:
-    """How a log in append mode stands.
+    """The state of a log in append mode, in numbers.
 
     Attributes:
         appended_lsn: of the last record appended.
@@ -182,7 +182,7 @@ class Log:
         Args:
             place: the directory, or a file system over one.
             wall_ns: returns the wall clock, ns since 1970; recorded, never ordered by.
-            monotonic_ns: returns a clock that nobody sets, ns; syncs are timed by it.
+            monotonic_ns: returns a monotonic clock, ns; syncs are timed by it.
             create: whether an empty or missing directory becomes a new store.
             durability: "durable": `commit` returns when the disk has it. "interval": at
                 once; a kill or a power loss can take the last `interval_ms`.
@@ -288,7 +288,7 @@ class Log:
     def start(self) -> Report:
         """Enter append mode: keep what is cut off, begin a new segment, run threads.
 
-        Reads what was not read yet. Called by the first append if not before.
+        Reads what has not been read yet. The first append calls it, if nobody has.
 
         Raises:
             LogCorruptError: as `groups`; nothing was changed then.
@@ -507,7 +507,7 @@ class Log:
         return self._commits.failure if self.report is not None else None
 
     def stats(self) -> LogStats:
-        """Return how the log, in append mode, stands."""
+        """Return the state of the log, in append mode, in numbers."""
         self._require_append_mode()
         with self._mutex:
             return LogStats(
@@ -523,7 +523,7 @@ class Log:
             )
 
     def segment_sizes(self) -> list[int]:
-        """Return the size of each segment, bytes. Cost: one open a file."""
+        """Return the size of each segment, bytes. Cost: opens each file."""
         return list(sizes_of(self._files, is_segment).values())
 
     def file_sizes(self) -> dict[str, int]:
@@ -539,7 +539,7 @@ class Log:
     # -- snapshots --------------------------------------------------------------------
 
     def begin_snapshot(self) -> SnapshotWriter:
-        """Begin a snapshot pinned at the durable LSN of now. One at a time.
+        """Begin a snapshot pinned at the present durable LSN. One at a time.
 
         Raises:
             OSError: the disk is full or failed; the log itself is unharmed.

@@ -56,7 +56,7 @@ class FramePlan:
         pool: where full-size segments come from.
         next_lsn: the number of the next record.
         segment_size_bytes: of the pool's segments.
-        offset: where in the segment of now the next frame goes.
+        offset: where in the present segment the next frame goes.
         size: of that segment.
 
     Attributes:

@@ -91,7 +91,7 @@ class SegmentPool:
         self._thread: threading.Thread | None = None
 
     def start(self, found: list[str]) -> None:
-        """Begin; `found` are files of ready segments that a former owner left."""
+        """Begin; `found` are files of ready segments that an earlier owner left."""
         matches = [_READY_NAME.fullmatch(name) for name in found]
         self._number = max((int(m[1], 16) for m in matches if m), default=0)
         self._found = list(found)
@@ -242,7 +242,7 @@ class SegmentPool:
         self._changed.notify_all()
 
     def _find_or_make(self) -> str:
-        """Return a segment that a former owner left, or a new one; not yet ready."""
+        """Return a segment that an earlier owner left, or a new one; not yet ready."""
         self._number += 1
         if self._found:
             found = self._found.pop()

@@ -1,8 +1,8 @@
 """From a directory to a log that can be appended to: lock, read, then begin anew.
 
-`Recovery.open` locks the directory and finds the newest snapshot that proves itself;
+`Recovery.open` locks the directory and finds the newest valid snapshot;
 `groups` reads and verifies the log after it; `finish` keeps what is cut off, begins a new
-segment and gives birth to a new store. Until `finish` no byte changes, so whatever goes
+segment and creates the store if it is new. Until `finish` no byte changes, so whatever goes
 wrong before leaves the files as they were.
 
 After an unclean end the old tail is never appended to: the next segment names its exact
@@ -65,7 +65,7 @@ class Report:
         last_lsn: of the last record kept.
         last_wall_ns: wall clock when the last frame was written; 0 for a new log.
         snapshot: what recovery started from, None for the whole log.
-        damaged_snapshots: files that did not prove themselves and were passed over.
+        damaged_snapshots: files that failed their check and were passed over.
         torn_file: where the bytes that were cut off are kept, None if none were. On a
             full disk that is the segment itself, which is then left as long as it is.
         torn_bytes: how many, up to the last one that is not zero.
@@ -92,7 +92,7 @@ class Recovery:
         lock: the handle that holds it.
         identity: what STORE says, or will say.
         born: whether this is a new store.
-        snapshot: the newest one that proves itself, None without one.
+        snapshot: the newest valid one, None without one.
     """
 
     def __init__(
@@ -153,7 +153,7 @@ class Recovery:
             ) from error
         try:
             if born:
-                # Somebody may have given birth between the look and the lock.
+                # Somebody may have created it between the look and the lock.
                 born = not is_store(files, create=create)
             identity = new_identity(files, wall_ns()) if born else read_identity(files)
             return cls(
@@ -232,7 +232,7 @@ class Recovery:
             raise
 
     def _choose_snapshot(self) -> None:
-        """Take the newest snapshot that proves itself; note the others."""
+        """Take the newest valid snapshot; note the others."""
         for name in snapshot_names(self.files):
             try:
                 self.snapshot = verify_snapshot(self.files, name, self.identity.uuid)

@@ -63,7 +63,7 @@ def read_frames(
     Raises:
         FormatError: the frame at `place` is a newer version's.
 
-    Cost: one pass. The compiled body does not make an object a frame.
+    Cost: one pass. The compiled body makes no object for each frame.
     """
     bodies: list[bytes] = []
     first, size = place.last_lsn + 1, 0

@@ -51,7 +51,7 @@ class SegmentSalvage:
         name: of the file.
         data: all of it.
         header: what its header says, or said (`rescue_header`).
-        end: where it ends by the word of its successor; None without one.
+        end: where it ends according to its successor; None without one.
         is_last: no segment follows, so the tail rule judges what stands at its end.
     """
 

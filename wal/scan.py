@@ -346,7 +346,7 @@ class Scan:
 
 
 def _end_of(segment: SegmentFile, after: SegmentFile | None) -> SegmentEnd | None:
-    """Return where a segment ends by the word of the next one, None if it has none."""
+    """Return where a segment ends according to the next one, None if it has none."""
     header = after.header if after is not None else None
     if header is None or header.predecessor.segment_id != segment.segment_id:
         return None

@@ -1,4 +1,4 @@
-"""Snapshots: the state of the log's owner at an LSN, in a file that proves itself.
+"""Snapshots: the state of the log's owner at an LSN, in a file that can be verified.
 
 The owner hands in blocks of bytes and gets them back in order; what they mean is its
 business. A snapshot may be *fuzzy*: pinned at `pin_lsn`, written while the log goes on,
@@ -66,7 +66,7 @@ _NAME: Final = re.compile(r"snap-([0-9a-f]{16})\.snap")
 
 
 class SnapshotDamagedError(ValueError):
-    """A snapshot does not prove itself. An older one and the log since it serve.
+    """A snapshot failed its check. An older one and the log since it serve.
 
     Attributes:
         path: of the file.
@@ -166,7 +166,7 @@ class SnapshotWriter:
             raise
 
     def add(self, body: bytes) -> None:
-        """Write one block, 1 .. BLOCK_BYTES_MAX bytes; syncs once a mebibyte."""
+        """Write one block, 1 .. BLOCK_BYTES_MAX bytes; syncs after each MiB."""
         assert 0 < len(body) <= BLOCK_BYTES_MAX
         crc = extend(self._seed, struct.pack("<II", self._count, len(body)) + body)
         block = _BLOCK.pack(_BLOCK_MAGIC, crc, self._count, len(body)) + body
@@ -220,7 +220,7 @@ def verify_snapshot(files: FileSystem, name: str, uuid: bytes) -> SnapshotInfo:
     """Read a whole snapshot and return what it says.
 
     Raises:
-        SnapshotDamagedError: it does not prove itself.
+        SnapshotDamagedError: it fails its check.
         StoreError: it is of a newer format.
         OSError: it cannot be read; that is no verdict.
 

@@ -1,7 +1,7 @@
 r"""The directory of a store: what may stand in it, `STORE`, and the lock.
 
     LOCK                   flock; its text names the holder
-    STORE                  identity, born last, so its presence proves a complete birth
+    STORE                  identity, written last, so its presence proves that creation was complete
     wal-<id>-<lsn>.seg     segments                       (wal/segment.py)
     snap-<lsn>.snap        snapshots                      (wal/snapshot.py)
     ready-<n>.tmp          zero-filled segments to come   (wal/pool.py)
@@ -22,7 +22,7 @@ Bytes of `STORE`, little-endian:
     48      4     CRC32C of 0..47
 
 An empty or a missing file is never "an empty store": a directory is a new store only
-while it holds nothing, or what a birth cut off by a crash leaves.
+while it holds nothing, or what a creation that a crash interrupted leaves.
 """
 
 from __future__ import annotations
@@ -145,7 +145,7 @@ def decode_identity(data: bytes, path: str) -> StoreIdentity | None:
 
 
 def write_identity(files: FileSystem, identity: StoreIdentity) -> None:
-    """Give birth: after this the directory is a store, whatever happens."""
+    """Complete a new store: from here on the directory is one, whatever happens."""
     write_new_file(files, STORE_NAME, identity.encode())
 
 
@@ -189,14 +189,14 @@ def is_store(files: FileSystem, *, create: bool) -> bool:
 
 
 def clear_birth(files: FileSystem) -> None:
-    """Remove what a birth that a crash cut off left behind. The lock must be held."""
+    """Remove what a creation that a crash interrupted left. The lock must be held."""
     for name in files.names():
         if name != LOCK_NAME and left_by_birth(files, name):
             files.unlink(name)
 
 
 def left_by_birth(files: FileSystem, name: str) -> bool:
-    """Return whether a file may stand in a store whose birth was cut off.
+    """Return whether a file may stand in a store whose creation was interrupted.
 
     A first segment may: it is made before `STORE` and holds no frame until after it. Of
     temporary files only our own: others may be somebody's work.

@@ -32,7 +32,7 @@ document on standard output; with `--all`, `run logs` and `top` JSON lines. Time
 RFC 3339 in UTC then, and fields that end in `_ns` nanoseconds. Errors and remarks go to
 standard error, with `--json` as `{"error": {"kind": ..., "message": ...}}`.
 
-**Exit codes.** 0 done; 1 it failed, or what was named is not there; 2 it cannot be meant so;
+**Exit codes.** 0 done; 1 it failed, or what was named is not there; 2 a usage error;
 130 after Ctrl-C; 141, as a shell counts it, if nobody reads what it prints. `log verify`
 adds 3 for a torn tail and 4 for damage, `log repair` 4 for lost records, `backup` and
 `upgrade` 4 for damage.

@@ -60,7 +60,7 @@ class Proxy:
             self._changed.notify_all()
 
     def delay_replies(self, seconds: float) -> None:
-        """Pass replies on so much later."""
+        """Pass replies on this much later."""
         with self._changed:
             self._delay_s = seconds
 

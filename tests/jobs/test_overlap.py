@@ -1,4 +1,4 @@
-"""What an occurrence meets: a former run that is active, or one that waits behind it."""
+"""What an occurrence meets: a previous run that is active, or one that waits behind it."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def test_an_occurrence_that_meets_nobody_starts(rule: Overlap) -> None:
 
 @pytest.mark.parametrize("rule", BOUNDED)
 def test_who_waits_behind_is_not_overtaken(rule: Overlap) -> None:
-    """Between the end of the former run and the start of the one that waited for it."""
+    """Between the end of the previous run and the start of the one that waited for it."""
     assert admitted(rule, active=0, behind=1) is not Admission.START
 
 

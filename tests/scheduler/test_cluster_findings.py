@@ -1,4 +1,4 @@
-"""What is to be seen to in a store that many processes share."""
+"""What needs attention in a store that many processes share."""
 
 from __future__ import annotations
 

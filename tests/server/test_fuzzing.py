@@ -63,7 +63,7 @@ enabled = false
 [generation]
 database = "none"
 dictionaries = { string = { dictionary = "words", probability = 0.3 } }
-# Beyond what JSON Schema can say, a value that cannot be meant is 422.
+# Beyond what JSON Schema can say, an invalid value is 422.
 [checks.positive_data_acceptance]
 expected-statuses = ["2xx", 404, 409, 412, 413, 422]
 [checks.negative_data_rejection]

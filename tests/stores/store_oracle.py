@@ -28,7 +28,7 @@ class Expected:
         first_ns: of a recurring job, its first nominal time.
         period_ns: of a recurring job.
         paused: it is held.
-        cancelled: nothing of it starts any more.
+        cancelled: none of its runs starts any more.
         wall_seen_ns: the latest that the wall clock has shown since it was put.
     """
 

@@ -1,4 +1,4 @@
-"""What every store does when an occurrence comes due while a former run is active."""
+"""What every store does when an occurrence comes due while a previous run is active."""
 
 from __future__ import annotations
 

@@ -41,7 +41,7 @@ def history() -> Iterator[History]:
 
 
 def ended(job: str, before_now_ns: int, n: int = 0, **more: Any) -> Run:
-    """A run that ended so long before NOW."""
+    """A run that ended this long before NOW."""
     ended_ns = NOW - before_now_ns
     return run_of(job, ended_ns - SECOND, n, ended_ns=ended_ns, **more)
 

@@ -1,18 +1,18 @@
-"""What a look of the doctor's finds."""
+"""What one of the doctor's checks finds."""
 
 from __future__ import annotations
 
 from typing import Final, NamedTuple
 
-# What people see to in the course of things; it does not say that the store is ill.
+# Routine matters for people; they do not mean that something is wrong with the store.
 _MILD: Final = frozenset({"dead_letter", "unknown_task", "left_running", "torn_tail"})
 
 
 class Complaint(NamedTuple):
-    """One thing that is wrong, or to be seen to.
+    """One thing that is wrong, or needs attention.
 
     Attributes:
-        check: which look found it.
+        check: which of them found it.
         kind: what kind of thing.
         subject: what it is about.
         message: what was found.

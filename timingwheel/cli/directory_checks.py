@@ -37,7 +37,7 @@ class Examination(NamedTuple):
     """What was found in a directory.
 
     Attributes:
-        complaints: what is wrong, or to be seen to.
+        complaints: what is wrong, or needs attention.
         notes: one line for each of LOOKS.
     """
 

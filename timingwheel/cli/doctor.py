@@ -41,7 +41,9 @@ from wal.filesystem import FileSystem
         ("timingwheel --app shop.jobs:app doctor --strict", "also unknown tasks"),
     ],
 )
-@option("--strict", is_flag=True, help="End with 1 for what is to be seen to, as well.")
+@option(
+    "--strict", is_flag=True, help="End with 1 also for what merely needs attention."
+)
 def doctor(session: Session, *, strict: bool) -> None:
     """Look over a whole store, and say what is wrong and what to do.
 
@@ -141,7 +143,7 @@ def _is_twice(connection: Connection, run: Run) -> bool:
 
 
 def of_cluster(facts: ClusterFacts) -> Iterator[Complaint]:
-    """Yield what is to be seen to of nodes, shards and the database."""
+    """Yield what needs attention among nodes, shards and the database."""
     for one in cluster_findings(facts):
         yield Complaint(
             "cluster",

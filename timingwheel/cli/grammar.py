@@ -4,7 +4,7 @@
     @click.argument("jobs", nargs=-1, required=True)
     @option("--note", help="Why, for whoever finds it paused.")
     def pause_job(session: Session, *, jobs: tuple[str, ...], note: str) -> None:
-        '''Start nothing of a job any more.'''
+        '''Start no more runs of a job.'''
 
 A docstring is the help text. Every command also takes the options of `everywhere.py`, so
 `timingwheel --json job list` and `timingwheel job list --json` mean the same.

@@ -26,7 +26,7 @@ _Option = Callable[[Callable[..., Any]], Callable[..., Any]]
 
 _OPTIONS: Final[tuple[_Option, ...]] = (
     option(
-        "--delay", metavar="LENGTH", section=WHEN, help="Once, so long from now: 10m."
+        "--delay", metavar="LENGTH", section=WHEN, help="Once, this long from now: 10m."
     ),
     option("--at", type=MOMENT, metavar="TIME", section=WHEN, help="Once, at a time."),
     option(
@@ -86,7 +86,7 @@ _OPTIONS: Final[tuple[_Option, ...]] = (
         "--splay",
         metavar="LENGTH",
         section=BOUNDS,
-        help="Due up to so much later, always by the same.",
+        help="Due up to this much later, always by the same.",
     ),
     option(
         "--jitter", metavar="LENGTH", section=BOUNDS, help="The same, drawn each time."
@@ -95,7 +95,7 @@ _OPTIONS: Final[tuple[_Option, ...]] = (
         "--overlap",
         metavar="RULE",
         section=POLICIES,
-        help="While a former run is active: skip, buffer_one, buffer_all(50), "
+        help="While a previous run is active: skip, buffer_one, buffer_all(50), "
         "cancel_other, kill_other, allow(3).",
     ),
     option(
@@ -122,7 +122,7 @@ _OPTIONS: Final[tuple[_Option, ...]] = (
         "--start-deadline",
         metavar="LENGTH",
         section=POLICIES,
-        help="Skip a run that has not started so long after it was due.",
+        help="Skip a run that has not started this long after it was due.",
     ),
     option(
         "--max-lost",
@@ -192,7 +192,7 @@ def scheduler_options(options: Mapping[str, Any]) -> dict[str, Any]:
 
     Raises:
         MisuseError: one of them needs another.
-        ArgumentError, CronError: one of them cannot be meant.
+        ArgumentError, CronError: one of them is invalid.
     """
     found = {name: options[name] for name in _PLAIN if options[name] is not None}
     if options["every"] is not None:

@@ -20,7 +20,7 @@ RUNNING: Final = click.Choice(["leave", "signal", "kill"])
 _TIMES_SHOWN: Final = 20
 _WORDS: Final = {
     CancelResult.CANCELLED: "cancelled",
-    CancelResult.RUNNING: "it runs, and is left to end; nothing of it starts again",
+    CancelResult.RUNNING: "it runs, and is left to end; no run of it starts again",
     CancelResult.REQUESTED: "it runs, and has been asked to end",
     CancelResult.FINISHED: "it had ended already",
     CancelResult.ALREADY: "it was cancelled already",
@@ -50,7 +50,7 @@ def pause_job(
     running: Any,
     actor: str | None,
 ) -> None:
-    """Start nothing of a job any more. What runs goes on; a manual run still works."""
+    """Start no more runs of a job. What runs goes on; a manual run still works."""
     with session.connected() as connection:
         app = connection.app
         for name in jobs:
@@ -129,7 +129,7 @@ def resume_job(
 def cancel_job(
     session: Session, *, jobs: tuple[str, ...], running: Any, actor: str | None
 ) -> None:
-    """End a job: nothing of it starts any more. For good; to hold it, pause it.
+    """End a job: none of its runs starts any more. For good; to hold it, pause it.
 
     Ends with 1 if one of them is not there.
     """
@@ -158,7 +158,7 @@ def cancel_job(
     None,
     "run",
     examples=[
-        ("timingwheel job run nightly", "now, once more, also if it is paused"),
+        ("timingwheel job run nightly", "now, once more, even if it is paused"),
         ("timingwheel job run nightly --json", "with the run as a document"),
     ],
 )

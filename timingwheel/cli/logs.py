@@ -112,7 +112,7 @@ def _files(sizes: Sequence[int]) -> str:
 def repair(session: Session, *, out: str) -> None:
     """Rescue what is readable into a new store; ends with 4 if records are lost.
 
-    The damaged store is only read: keep it until the new one has proved itself.
+    The damaged store is only read: keep it until the new one has been verified.
     """
     _run(session, "repair", "--out", out)
 

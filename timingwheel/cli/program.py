@@ -27,7 +27,7 @@ def main(
         is_there: whether a library can be imported.
 
     Returns:
-        0 done; 1 it failed, or what was named is not there; 2 it cannot be meant so;
+        0 done; 1 it failed, or what was named is not there; 2 a usage error;
         130 after Ctrl-C; 141 if nobody reads what it prints any more, as of a pipe.
     """
     found = _is_installed if is_there is None else is_there

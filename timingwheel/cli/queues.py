@@ -75,7 +75,7 @@ def show_queue(session: Session, *, name: str) -> None:
 def pause_queue(
     session: Session, *, name: str, note: str, until: datetime | None, actor: str | None
 ) -> None:
-    """Start nothing of a queue any more; what runs goes on."""
+    """Start no more runs from a queue; what runs goes on."""
     with session.connected() as connection:
         handle = connection.app.queue(name)
         handle.pause(note=note, until=until, actor=actor)

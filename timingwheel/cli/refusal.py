@@ -2,7 +2,7 @@
 
 0    done
 1    it failed, or what was named is not there
-2    it cannot be meant so: the command line, the environment or the file is to mend
+2    usage error: the command line, the environment or the file has to be corrected
 130  Ctrl-C
 141  nobody reads what it prints any more
 """
@@ -81,7 +81,7 @@ class RefusedError(TimingWheelError):
 
 
 class MisuseError(RefusedError):
-    """The command cannot be meant so."""
+    """The command line or a setting is invalid."""
 
     code = USAGE
 

@@ -64,7 +64,7 @@ def session_of(ctx: click.Context) -> Session:
     """Return the session of a command.
 
     Raises:
-        MisuseError: a setting cannot be meant.
+        MisuseError: a setting is invalid.
     """
     world = ctx.find_object(World) or World()
     return Session(Settings(flags_of(ctx), world.environment), world.clock)

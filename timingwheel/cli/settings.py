@@ -91,7 +91,7 @@ class Settings:
         environment: the variables of the process.
 
     Raises:
-        MisuseError: one of them cannot be meant; its origin is named.
+        MisuseError: one of them is invalid; its origin is named.
     """
 
     def __init__(

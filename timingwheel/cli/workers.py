@@ -44,7 +44,7 @@ TTL: Final = "30s"
     default=TTL,
     show_default=True,
     metavar="LENGTH",
-    help="Its runs start again elsewhere so long after its last sign of life.",
+    help="Its runs start again elsewhere this long after its last sign of life.",
 )
 @option(
     "--grace",

@@ -56,7 +56,7 @@ class AsyncClient(AwaitedRequests):
         **options: as Client.
 
     Raises:
-        ArgumentError: an argument cannot be meant. Nothing is sent yet.
+        ArgumentError: an argument is invalid. Nothing is sent yet.
     """
 
     _handle = AsyncClientRunHandle

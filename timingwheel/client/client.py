@@ -41,7 +41,7 @@ class Client(ClientRequests, ClientQuestions):
         clock: what to wait by.
 
     Raises:
-        ArgumentError: an argument cannot be meant. Nothing is sent yet.
+        ArgumentError: an argument is invalid. Nothing is sent yet.
     """
 
     def __init__(

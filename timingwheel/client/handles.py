@@ -197,7 +197,7 @@ class QueueHandle:
         until: datetime | Duration | None = None,
         actor: str | None = None,
     ) -> bool:
-        """Start nothing of it any more; what runs goes on. False: it was paused.
+        """Start no more of its runs; what runs goes on. False: it was paused.
 
         Raises:
             ArgumentError: `until` is past, or no moment.
@@ -253,7 +253,7 @@ class CalendarHandle:
         """Replace it; jobs that use it are planned anew from now.
 
         Raises:
-            ArgumentError: one of them cannot be meant; it is named.
+            ArgumentError: one of them is invalid; it is named.
         """
         if isinstance(weekdays, str):  # else its letters would count as names
             raise ArgumentError("weekdays", weekdays, 'pass a list, such as ["SAT"]')

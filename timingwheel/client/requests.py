@@ -103,7 +103,7 @@ class ClientRequests(Asking):
     def cancel(
         self, job: AnyJob, *, running: Running = "leave", actor: str | None = None
     ) -> CancelResult:
-        """End a job: nothing of it starts any more. As Scheduler.cancel."""
+        """End a job: none of its runs starts any more. As Scheduler.cancel."""
         body = {"running": running, "actor": actor or self.actor}
         try:
             answer: CancelAnswer = self._post(
@@ -122,7 +122,7 @@ class ClientRequests(Asking):
         running: Running = "leave",
         actor: str | None = None,
     ) -> bool:
-        """Start nothing of a job or a queue any more. As Scheduler.pause."""
+        """Start no more runs of a job, or from a queue. As Scheduler.pause."""
         who = actor or self.actor
         if isinstance(job, QueueHandle):
             return job.pause(note=note, until=until, actor=who)

@@ -319,7 +319,7 @@ class EngineCore(Requests):
 
         Args:
             before_release: called when all is durable and before anybody else can hold
-                the directory, and also if the disk fails in that: for what the owner
+                the directory, even if the disk fails in that: for what the owner
                 keeps beside the log.
 
         Raises:

@@ -9,7 +9,7 @@
 What holds: when `schedule` returns, the timer survives a kill and a power loss; it is
 never delivered early, never before it is durable, and at least once: again if the handler
 raises, or if the process dies before the handler returned. When `cancel` returns True it
-will not be delivered, also after a crash.
+will not be delivered, not even after a crash.
 """
 
 from __future__ import annotations
@@ -171,7 +171,7 @@ class TimerEngine:
             The timer's id: unique in this directory for ever.
 
         Raises:
-            ArgumentError: the delay or the payload cannot be meant.
+            ArgumentError: the delay or the payload is invalid.
             DeadlineError: beyond 2262.
             PayloadTooLargeError: over 1 MiB.
             DiskFullError: nothing was changed; it heals by itself.
@@ -234,7 +234,7 @@ class TimerEngine:
         return ids
 
     def reschedule(self, timer_id: int, delay: float) -> bool:
-        """Give a timer a new delay from now, also one that waits for redelivery.
+        """Give a timer a new delay from now, even one that waits for redelivery.
 
         Returns:
             False, and nothing has changed, if there is no such timer or its handler

@@ -2,7 +2,7 @@
 
 An event is a fact in the past tense and carries values *after* the change, never
 increments, so that replaying it over a newer state can be told and skipped. The number
-of the `TimerScheduled` record is the timer's id: unique for ever, also over restarts.
+of the `TimerScheduled` record is the timer's id: unique for ever, over restarts too.
 All integers are little-endian; the first byte is the kind.
 
     kind  event              fields after the kind

@@ -72,7 +72,7 @@ class Requests:
             urgent: may use the log's reserve on a full disk: for what removes work.
 
         Returns:
-            The LSN that the reply depends on, also when there are no events: what was
+            The LSN that the reply depends on, even when there are no events: what was
             decided may rest on records that are not durable yet.
 
         Raises:

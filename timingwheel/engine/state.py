@@ -290,7 +290,13 @@ class EngineState:
         return timers + found, armed
 
     def put_back(self, timers: list[TimerId], armed: list[int], now: Now) -> None:
-        """Undo `take_due` after a failure, so that nothing is forgotten or overtaken."""
+        """Undo `take_due` after a failure, so that nothing is forgotten or overtaken.
+
+        Args:
+            timers: what it returned, in order; they go ahead of all that is in the wheels.
+            armed: the tokens that it returned; they come again with the next tick.
+            now: the present.
+        """
         back: dict[TimerId, None] = {}
         for timer_id in timers:
             slot = self.table.slot(timer_id)

@@ -102,7 +102,15 @@ class Timeline:
     # -- timers -----------------------------------------------------------------------
 
     def insert(self, base: int, deadline_ns: int, key: int) -> int:
-        """Add a timer and return its handle. Cost: O(1), O(log n) for a passed one."""
+        """Add a timer and return its handle; PASSED_HANDLE if its wheel has passed it.
+
+        Args:
+            base: which clock the deadline is measured on, a Base.
+            deadline_ns: on that clock, 0 .. 2**63 - 1; rounded up to a tick.
+            key: comes back from `advance`.
+
+        Cost: O(1), O(log n) for a passed one.
+        """
         tick = tick_of_deadline(deadline_ns)
         if base == Base.ELAPSED:
             return self.elapsed_wheel.insert(tick, key)
@@ -127,7 +135,16 @@ class Timeline:
         return wheel.insert_many(ticks, keys)
 
     def cancel(self, base: int, handle: int, *, deadline_ns: int, key: int) -> bool:
-        """Take a timer out; False if it is not in any more."""
+        """Take a timer out; False if it is not in any more.
+
+        Args:
+            base: as it was inserted.
+            handle: what `insert` returned.
+            deadline_ns: as it was inserted; of no account unless it has passed.
+            key: likewise.
+
+        Cost: O(1), O(log n) for a passed one.
+        """
         if handle == PASSED_HANDLE:
             return self._passed.pop((deadline_ns, key), self) is None
         wheel = self.elapsed_wheel if base == Base.ELAPSED else self._wall

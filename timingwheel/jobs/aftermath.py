@@ -55,7 +55,7 @@ def after_attempt(
         lost: attempts lost so far, this one included if it was.
         ending: a cancel came while it ran.
         gives_up: no retry can mend the error.
-        snooze_ns: the handler asked to be called again so much later.
+        snooze_ns: the handler asked to be called again this much later.
         draw: a random number 0 .. 1 for the jitter.
     """
     once = policy.delivery is Delivery.AT_MOST_ONCE

@@ -21,7 +21,7 @@ def backoff_ns(policy: RetryPolicy, attempt: int, draw: float) -> int:
     Returns:
         Nanoseconds, never below 0; up to `jitter` of the wait above or below it.
 
-    Cost: O(1), also after a million attempts.
+    Cost: O(1), even after a million attempts.
     """
     wait_ns = policy.max_ns
     doublings = attempt - 1

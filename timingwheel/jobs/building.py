@@ -64,7 +64,7 @@ def make_trigger(
     """Return the trigger that the arguments describe.
 
     Args:
-        delay: once, so long after it is put.
+        delay: once, this long after it is put.
         at: once, at an aware datetime; one that has passed runs at once.
         every: again and again: a period of elapsed time, or what `intervals.every`
             returns.
@@ -79,13 +79,13 @@ def make_trigger(
         max_runs: scheduled runs in all.
         calendar: the name of a calendar whose excluded days are left out.
         roll: what an occurrence on an excluded day does: "skip", "next" or "previous".
-        splay: spreads jobs: the due time is up to so much later, each time by the same.
+        splay: spreads jobs: the due time is up to this much later, each time by the same.
         jitter: the same, drawn anew for each run.
 
     Raises:
-        ArgumentError: an argument cannot be meant, or does not go with another; the
+        ArgumentError: an argument is invalid, or does not go with another; the
             message names it and what to pass instead.
-        CronError: the cron expression cannot be meant.
+        CronError: the cron expression is invalid.
         DeadlineError: a time lies beyond 2262.
         MissingExtraError: rrule= needs an extra that is not installed.
     """
@@ -194,7 +194,7 @@ def _with_zone(when: Moment, way: str, tz: str | ZoneInfo | None) -> Moment:
 
 
 def _checked(trigger: Trigger) -> Trigger:
-    """Return a trigger whose parts go together and whose rule can be meant."""
+    """Return a trigger whose parts go together and whose rule is valid."""
     if not trigger.is_recurring:
         once = {
             "start": trigger.start_ns,
@@ -234,7 +234,7 @@ def _check_calendar(trigger: Trigger) -> None:
 
 
 def _check_rule(trigger: Trigger) -> None:
-    """Build the schedule once, so that what cannot be meant is refused here.
+    """Build the schedule once, so that what is invalid is refused here.
 
     Neither the present nor the calendar is known: it is put at its start, or in 1970.
     """

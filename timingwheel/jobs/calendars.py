@@ -36,7 +36,7 @@ _DATES_SHOWN: Final = 3
 class NamedCalendar(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """The days on which nothing that uses the calendar runs.
 
-    However it is made, also from stored bytes: dates and weekdays come sorted, none
+    However it is made, even from stored bytes: dates and weekdays come sorted, none
     comes twice, and at least one weekday is left.
 
     Attributes:

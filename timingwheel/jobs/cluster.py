@@ -108,7 +108,7 @@ class DatabaseFacts(msgspec.Struct, frozen=True, kw_only=True):
         synchronous_commit: whether a commit waits for the disk, and whose.
         synchronous_standbys: `synchronous_standby_names`; "" if a commit waits for none.
         autovacuum: whether it is on.
-        offset_ns: this process's wall clock is so much behind the database's.
+        offset_ns: this process's wall clock is this much behind the database's.
         connections: open ones of all clients.
         connections_max: that are possible for roles without privilege.
         xmin_age: transactions since the oldest that holds back the vacuum; 0: none does.

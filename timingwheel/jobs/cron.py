@@ -41,7 +41,7 @@ class Cron(WallSchedule):
             the same times for ever.
 
     Raises:
-        CronError: the expression cannot be meant, or no time ever matches it.
+        CronError: the expression is invalid, or no time ever matches it.
         ArgumentError: unknown zone, gap or overlap.
 
     Source: the rule for clock changes is that of cronie, after Vixie cron.

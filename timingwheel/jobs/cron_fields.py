@@ -120,7 +120,7 @@ def parse(expression: str, hash_key: str | None) -> CronFields:
         hash_key: what `H` is computed from, the same for ever; None if there is none.
 
     Raises:
-        CronError: the text cannot be meant; the error names the field and the piece.
+        CronError: the text is invalid; the error names the field and the piece.
         ArgumentError: expression or hash_key is not a str.
     """
     if type(expression) is not str:

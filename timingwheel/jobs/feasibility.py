@@ -1,4 +1,4 @@
-"""Whether a trigger can be meant, judged when a job is put: it must have a time to come.
+"""Whether a trigger is valid, judged when a job is put: it must have a time to come.
 
 What is refused here would else be stored, answered with an id, and never run; or its
 due times would leave the order of their occurrences.
@@ -34,7 +34,7 @@ def require_possible(
     job_key: str,
     calendars: Mapping[str, NamedCalendar] = _NO_CALENDARS,
 ) -> None:
-    """Return if a trigger that is put now has a run to come; what a store checks first.
+    """Check that a trigger put now has a run to come; what a store checks first.
 
     One-time triggers always have one, as their time may have passed.
 
@@ -63,7 +63,7 @@ def require_possible(
 
 
 def require_apart(trigger: Trigger, schedule: Schedule, *, after_ns: int) -> None:
-    """Return if splay and jitter stay below the gaps between the next occurrences.
+    """Check that splay and jitter stay below the gaps between the next occurrences.
 
     Raises:
         ArgumentError: they do not.
@@ -85,7 +85,7 @@ def require_apart(trigger: Trigger, schedule: Schedule, *, after_ns: int) -> Non
 
 
 def _require_rare(roll: str, rule: Schedule, *, after_ns: int) -> None:
-    """Return if a rule has so few occurrences a day that each can be rolled."""
+    """Check that a rule has so few occurrences a day that each can be rolled."""
     firing = rule.next_ns(after_ns)
     if firing is None:
         return

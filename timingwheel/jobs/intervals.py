@@ -1,7 +1,7 @@
 """`every`: an interval as it is written by hand, by elapsed time or by the calendar.
 
     every(hours=168)                                    168 hours apart, whatever clocks do
-    every(days=7, at="16:00", tz="Europe/Berlin")       at 16:00, also after a change
+    every(days=7, at="16:00", tz="Europe/Berlin")       at 16:00, even after a change
     every(months=1, at="09:00", anchor=date(2026, 1, 31), short_month="clamp")
 
 `at` is what makes the difference: with it a day is one of the calendar, without it 24
@@ -160,7 +160,7 @@ def _by_calendar(
         raise ArgumentError(
             "anchor", anchor, "with at=, pass the date of the first day"
         )
-    # Built once here, so that what cannot be meant is refused where it was written.
+    # Built once here, so that what is invalid is refused where it was written.
     checked = CalendarEvery(
         interval,
         unit,

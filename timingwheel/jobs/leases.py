@@ -11,7 +11,7 @@ from __future__ import annotations
 from typing import Final
 
 MARGIN_NS: Final = 1_000_000_000
-"""Trust ends so long before the lease, or a sixth of the lease if that is less: time for a
+"""Trust ends this long before the lease, or a sixth of the lease if that is less: time for a
 handler to hear of it, and for what has just begun."""
 _MARGIN_PART: Final = 6
 

@@ -97,7 +97,7 @@ class Delivery(StrEnum):
 
 
 class Overlap(StrEnum):
-    """What happens when an occurrence comes due while a former run is active."""
+    """What happens when an occurrence comes due while a previous run is active."""
 
     SKIP = "skip"
     BUFFER_ONE = "buffer_one"
@@ -179,11 +179,11 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     Attributes:
         delivery: at least once, or at most once.
-        overlap: when a former run is still active.
+        overlap: when a previous run is still active.
         misfire: when occurrences passed unserved.
         retry: after an error or a time-out.
         timeout_ns: of an attempt; None for none.
-        start_deadline_ns: a run not started so long after due is skipped; None: never.
+        start_deadline_ns: a run not started this long after due is skipped; None: never.
         lost_max: attempts that may be lost before the run counts as failed.
     """
 
@@ -292,7 +292,7 @@ class Queue(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         name: unique in the store.
         limit: runs at once, None for no bound.
         rate: starts a second, None for no bound.
-        pause: while nothing of it starts.
+        pause: set while none of its runs starts.
     """
 
     name: str = DEFAULT_QUEUE

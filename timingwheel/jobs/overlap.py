@@ -1,4 +1,4 @@
-"""What becomes of an occurrence that comes due while a former run is active."""
+"""What becomes of an occurrence that comes due while a previous run is active."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ class Admission(StrEnum):
     START = "start"
     SKIP = "skip"
     BEHIND = "behind"
-    """It waits until the former ones have ended."""
+    """It waits until the previous ones have ended."""
     INSTEAD = "instead"
-    """It waits too, the former ones are asked to end, and older waiting ones skipped."""
+    """It waits too, the previous ones are asked to end, and older waiting ones skipped."""
     INSTEAD_KILL = "instead_kill"
-    """The same, and the former ones are not asked but killed."""
+    """The same, and the previous ones are not asked but killed."""
 
 
 def admit(policy: OverlapPolicy, *, active: int, behind: int) -> Admission:
@@ -25,8 +25,8 @@ def admit(policy: OverlapPolicy, *, active: int, behind: int) -> Admission:
 
     Args:
         policy: the job's.
-        active: former runs that are ready, running or retrying.
-        behind: former runs that wait for those.
+        active: previous runs that are ready, running or retrying.
+        behind: previous runs that wait for those.
     """
     if policy.rule is Overlap.ALLOW:
         return Admission.START if active < policy.limit else Admission.SKIP

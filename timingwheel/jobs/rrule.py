@@ -43,7 +43,7 @@ class RecurrenceRule(WallSchedule):
         tz: an IANA zone name.
 
     Raises:
-        ArgumentError: the rule or the start cannot be meant, or never comes.
+        ArgumentError: the rule or the start is invalid, or never comes.
         MissingExtraError: python-dateutil is not installed.
 
     Cost: the first question about a year expands its days, some 0.2 ms; none grows with

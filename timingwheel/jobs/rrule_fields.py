@@ -110,7 +110,7 @@ def read_rule(text: str, start: datetime) -> RuleFields:
         start: DTSTART, from which what the rule does not say is taken.
 
     Raises:
-        ArgumentError: it cannot be meant, or is none that is served.
+        ArgumentError: it is invalid, or is none that is served.
     """
     fields = _fields_of(text)
     frequency = fields.get("FREQ", "")

@@ -69,8 +69,8 @@ def schedule_of(
         calendars: all that the trigger may name.
 
     Raises:
-        ArgumentError: the trigger is not recurring, or cannot be meant.
-        CronError: its cron expression cannot be meant.
+        ArgumentError: the trigger is not recurring, or is invalid.
+        CronError: its cron expression is invalid.
         UnknownCalendarError: there is no calendar of its name.
     """
     rule = rule_of(trigger, created_ns=created_ns, job_key=job_key)

@@ -53,7 +53,7 @@ class RecoveryFacts(msgspec.Struct, frozen=True, kw_only=True):
         took_ns: how long reading it all took, on the monotonic clock.
         torn_bytes: what was cut off the end, since no commit had reached it.
         torn_what: what that was, in words; "" if there was none.
-        damaged_snapshots: files that did not prove themselves and were passed over.
+        damaged_snapshots: files that failed their check and were passed over.
     """
 
     clean: bool

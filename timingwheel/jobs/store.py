@@ -177,7 +177,7 @@ class Finish(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=F
         gives_up: an error that no retry can mend: `give_up_on`, or not in `retry_on`.
         undecodable: the handler was not called, because the payload does not fit its
             task: the job is to be quarantined.
-        snooze_ns: not an end: run again so much later, without using up an attempt.
+        snooze_ns: not an end: run again this much later, without using up an attempt.
         follow_ups: jobs put if, and only if, this success is accepted.
     """
 
@@ -284,7 +284,7 @@ class Load(NamedTuple):
 class JobStore(Protocol):
     """Keeps jobs and runs; see the module's docstring for what always holds.
 
-    Errors: ArgumentError for what cannot be meant, and those of jobs/errors.py;
+    Errors: ArgumentError for what is invalid, and those of jobs/errors.py;
     DiskFullError, CommitUnknownError and EngineFailedError as in the engine.
     """
 
@@ -418,7 +418,7 @@ class JobStore(Protocol):
 
         Args:
             worker: its name, unique among those that live.
-            ttl_ns: its leases run out so long after its last `beat`. None: a worker of
+            ttl_ns: its leases run out this long after its last `beat`. None: a worker of
                 this process, which lives as long as the store is open.
         """
 
@@ -512,7 +512,7 @@ class TakenOn(NamedTuple):
     """A remote worker that lives, and what it has, whoever gave it that.
 
     Attributes:
-        ttl_ns: its leases run out so long after its last beat.
+        ttl_ns: its leases run out this long after its last beat.
         held: which run each of its tokens is of.
         requests: the attempts that are to end.
     """

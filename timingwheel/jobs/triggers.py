@@ -33,7 +33,7 @@ class AfterOn(StrEnum):
 
 
 class Delay(msgspec.Struct, frozen=True, tag="delay"):
-    """Once, so long after it was put. Elapsed time."""
+    """Once, this long after it was put. Elapsed time."""
 
     delay_ns: int
 

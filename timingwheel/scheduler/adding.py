@@ -38,9 +38,9 @@ def make_draft(call: object, options: AddOptions, *, argument: str = "call") -> 
 
     Raises:
         TaskError: the call is none.
-        ArgumentError: an option cannot be meant; it is named.
+        ArgumentError: an option is invalid; it is named.
         DeadlineError: a time beyond 2262.
-        CronError: the cron expression cannot be meant.
+        CronError: the cron expression is invalid.
         TypeError: an option is unknown.
     """
     require_known(options, AddOptions, verb="add")

@@ -70,7 +70,7 @@ class AsyncScheduler(AwaitedRequests):
         store: as Scheduler; all other arguments too.
 
     Raises:
-        ArgumentError: an argument cannot be meant. The store's own errors come when it
+        ArgumentError: an argument is invalid. The store's own errors come when it
             is opened.
     """
 

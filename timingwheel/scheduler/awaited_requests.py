@@ -57,7 +57,7 @@ class AwaitedRequests(Awaited):
     async def pause(
         self, job: AnyJob | AsyncQueueHandle, **options: Unpack[PauseOptions]
     ) -> bool:
-        """Start nothing of a job or a queue any more. As Scheduler.pause."""
+        """Start no more runs of a job, or from a queue. As Scheduler.pause."""
         which = job.twin if isinstance(job, AsyncQueueHandle) else job
         return await self._threads.call(
             functools.partial(self._twin.pause, which, **options)

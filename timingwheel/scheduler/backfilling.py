@@ -52,7 +52,7 @@ def plan_backfill(
         start_ns: first instant that counts.
         end_ns: first that does not count any more.
         mode: make the missing ones, or one more for each.
-        again: also where nobody knows any more what ran.
+        again: even where it is no longer known what has run.
 
     Raises:
         ArgumentError: there are too many, or it reaches where nobody knows.
@@ -78,7 +78,7 @@ def plan_backfill(
 
 
 def _require_known(job: Job, kept: list[tuple[int, int]], missing: list[int]) -> None:
-    """Return if it is certain that the missing ones have no run that was purged."""
+    """Check that the missing ones have no run that was purged."""
     scheduled = [nominal_ns for nominal_ns, n in kept if n == 0]
     if job.reached_ns is None or len(scheduled) >= job.runs_made:
         return  # every run that was ever made is still kept

@@ -55,7 +55,7 @@ def when_words(
 def next_ns(job: Job) -> int | None:
     """Return the nominal time that a job is due at next; None if none is known.
 
-    That of a job that runs once stays until it has ended, also when it has passed.
+    That of a job that runs once stays until it has ended, even when it has passed.
     """
     if job.trigger.is_recurring or job.state not in _TO_COME:
         return job.next_ns

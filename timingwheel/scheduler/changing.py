@@ -58,9 +58,9 @@ def make_change(job: Job, options: ChangeOptions) -> Change:
         options: of `update`.
 
     Raises:
-        ArgumentError: an option cannot be meant, or there is none; it is named.
+        ArgumentError: an option is invalid, or there is none; it is named.
         TaskError: `call` is of another task, or none.
-        CronError: the cron expression cannot be meant.
+        CronError: the cron expression is invalid.
         TypeError: an option is unknown.
     """
     require_known(options, ChangeOptions, verb="update")

@@ -1,4 +1,4 @@
-"""What is to be seen to in a store that many processes share: for doctor, page and log.
+"""What needs attention in a store that many processes share: for doctor, page and log.
 
 Only what its figures show; what is wrong with single jobs and runs Scheduler.check finds.
 """
@@ -33,7 +33,7 @@ _MILD: Final = frozenset(
 
 
 class ClusterFinding(NamedTuple):
-    """One thing that is to be seen to.
+    """One thing that needs attention.
 
     Attributes:
         kind: what kind of thing.
@@ -54,7 +54,7 @@ class ClusterFinding(NamedTuple):
 
 
 def cluster_findings(facts: ClusterFacts) -> list[ClusterFinding]:
-    """Return what is to be seen to, the worst first."""
+    """Return what needs attention, the worst first."""
     database = facts.database
     found = [
         *_of_nodes(facts),

@@ -154,7 +154,7 @@ class Context:
             **options: when and how, as in `Scheduler.add`; none of them: at once.
 
         Raises:
-            ArgumentError: an option cannot be meant, or there are too many jobs.
+            ArgumentError: an option is invalid, or there are too many jobs.
         """
         # By its parts, for tasks.py, which defines it, stands on this module.
         if not hasattr(call, "task") or not hasattr(call, "payload"):
@@ -218,7 +218,7 @@ class Context:
 def current() -> Context:
     """Return the context of the attempt that is running here.
 
-    For helpers that a handler calls, however deep, also in its coroutines.
+    For helpers that a handler calls, however deep, in its coroutines too.
 
     Raises:
         LookupError: no attempt is running in this thread or coroutine.

@@ -100,7 +100,7 @@ def _overlap_words(policy: OverlapPolicy) -> str:
             what = "that one is ended"
         case Overlap.ALLOW:
             return f"Up to {policy.limit:,} of its runs at once."
-    return f"While a former run is active, {what}."
+    return f"While a previous run is active, {what}."
 
 
 def _misfire_words(policy: MisfirePolicy) -> str:

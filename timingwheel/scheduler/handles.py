@@ -196,7 +196,7 @@ class RunHandle:
         return self._store.cancel_run(self.id, running=running)
 
     def require_possible(self) -> None:
-        """Return if the run is there, or its job may still bring it.
+        """Check that the run is there, or its job may still bring it.
 
         Raises:
             UnknownRunError: nobody will ever see it.
@@ -274,11 +274,11 @@ class QueueHandle:
         until: datetime | Duration | None = None,
         actor: str | None = None,
     ) -> bool:
-        """Start nothing of it any more; what runs goes on. Survives a restart.
+        """Start no more of its runs; what runs goes on. Survives a restart.
 
         Args:
             note: why, for whoever finds it paused.
-            until: when it resumes by itself: an aware datetime, or so long from now.
+            until: when it resumes by itself: an aware datetime, or this long from now.
             actor: who; the user of this process by default.
 
         Returns:
@@ -339,7 +339,7 @@ class CalendarHandle:
             tz: the zone in whose days an instant counts; None: the job's.
 
         Raises:
-            ArgumentError: one of them cannot be meant; it is named.
+            ArgumentError: one of them is invalid; it is named.
         """
         if isinstance(weekdays, str):  # else its letters would count as names
             raise ArgumentError("weekdays", weekdays, 'pass a list, such as ["SAT"]')

@@ -218,7 +218,7 @@ class InHand:
         """Turn what a handler passed to `ctx.add(call, **options)` into a draft.
 
         Raises:
-            ArgumentError: the options cannot be meant.
+            ArgumentError: the options are invalid.
         """
         return make_follow_up(call, options)
 
@@ -245,9 +245,9 @@ class InHand:
     def _lag_ns(self, work: Work, now_ns: int) -> int:
         """Return how late it is, on the scale that its trigger lives on.
 
-        The wall clock says `now_ns`. A run does not say on which scale its due time is. Without a step of the wall
-        clock both are one; after a step the nearer one is meant, since the other is off
-        by the step.
+        The wall clock says `now_ns`. A run does not say on which scale its due time is.
+        Without a step of the wall clock the two agree; after one the nearer is meant,
+        since the other is off by the step.
         """
         wall_lag_ns = now_ns - work.claim.run.due_ns
         elapsed_lag_ns = wall_lag_ns - self.wall_ahead_ns

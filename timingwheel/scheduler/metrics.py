@@ -75,14 +75,14 @@ class Metrics:
         self._counts = dict.fromkeys(_COUNTERS, 0)
 
     def note_claims(self, lags_ns: Sequence[int]) -> None:
-        """Note that runs were claimed, each so long after it was due."""
+        """Note that runs were claimed, each this long after it was due."""
         with self._lock:
             for lag_ns in lags_ns:
                 self._schedule_lag.add(lag_ns)
             self._counts["running"] += len(lags_ns)
 
     def note_begin(self, lag_ns: int, *, attempt: int) -> None:
-        """Note that a handler starts, so long after its run was due."""
+        """Note that a handler starts, this long after its run was due."""
         with self._lock:
             self._note_begin(lag_ns, attempt)
 
@@ -92,13 +92,13 @@ class Metrics:
             self._counts["running"] -= count
 
     def note_end(self, outcome: str, duration_ns: int) -> None:
-        """Note how an attempt ended, so long after its handler had started."""
+        """Note how an attempt ended, this long after its handler had started."""
         with self._lock:
             self._note_end(outcome, duration_ns)
             self._counts["running"] -= 1
 
     def note_far_begin(self, lag_ns: int, *, attempt: int) -> None:
-        """Note that a worker far away has a run, so long after it was due."""
+        """Note that a worker far away has a run, this long after it was due."""
         with self._lock:
             self._schedule_lag.add(lag_ns)
             self._note_begin(lag_ns, attempt)

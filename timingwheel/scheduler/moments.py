@@ -13,7 +13,7 @@ from timingwheel.jobs.model import Pause
 from timingwheel.jobs.schedule import HORIZON_NS, instant_datetime, instant_ns
 
 SHOWN_NS: Final = 999
-"""An instant lies so much before the datetime it is shown as, or less."""
+"""An instant lies this much before the datetime it is shown as, or less."""
 
 
 def bound_ns(moment: datetime, argument: str) -> int:

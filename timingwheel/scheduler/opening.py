@@ -109,7 +109,7 @@ def checked_log_options(
 
     Raises:
         TypeError: one is unknown, as Python says of any keyword argument.
-        ArgumentError: one cannot be meant.
+        ArgumentError: one is invalid.
     """
     require_known(options, SchedulerOptions, verb="Scheduler")
     if "fires_per_second" in options:
@@ -147,7 +147,7 @@ def store_opener(
 
     Raises:
         TypeError: an option is unknown, as Python says of any keyword argument.
-        ArgumentError: one of them cannot be meant.
+        ArgumentError: one of them is invalid.
     """
     source = checked_source(source)
     if_held = checked_if_held(if_held, source)
@@ -212,7 +212,7 @@ def open_store(
 
 
 def require_here(directory: str) -> None:
-    """Go on if the store of a directory has not moved into a database.
+    """Check that the store of a directory has not moved into a database.
 
     Raises:
         StoreError: it has; the message says where to.

@@ -50,7 +50,7 @@ class TriggerOptions(TypedDict, total=False):
     """When a job runs: exactly one of the first seven, and bounds around it.
 
     Attributes:
-        delay: once, so long from now.
+        delay: once, this long from now.
         at: once, at an aware datetime.
         every: again and again, a duration or `every(days=7, at="16:00", tz=...)`.
         cron: an expression, or a Cron for rules about clock changes.
@@ -62,7 +62,7 @@ class TriggerOptions(TypedDict, total=False):
         max_runs: scheduled runs in all.
         calendar: name of a calendar whose days are left out.
         roll: what an occurrence on such a day does: "skip", "next" or "previous".
-        splay: due up to so much after the nominal time, always by the same share.
+        splay: due up to this much after the nominal time, always by the same share.
         jitter: the same, drawn anew for each run.
     """
 
@@ -87,14 +87,14 @@ class PolicyOptions(TypedDict, total=False):
     """How the runs of a job are treated.
 
     Attributes:
-        overlap: when a former run is still active: "skip", "buffer_one",
+        overlap: when a previous run is still active: "skip", "buffer_one",
             "buffer_all(50)", "cancel_other", "kill_other", "allow(3)".
         misfire: when occurrences passed unserved: "latest", "skip", "first",
             "all(100, 1h)".
         retry: a Retry, or how many attempts in all.
         timeout: of an attempt.
         delivery: "at_least_once" or "at_most_once".
-        start_deadline: a run not started so long after due is skipped.
+        start_deadline: a run not started this long after due is skipped.
         max_lost: attempts that may be lost before the run counts as failed.
     """
 
@@ -144,7 +144,7 @@ class AddOptions(TriggerOptions, PolicyOptions, PlaceOptions, total=False):
 
 
 def require_known(options: Mapping[str, object], kind: type, *, verb: str) -> None:
-    """Return if all options are known.
+    """Check that all options are known.
 
     Raises:
         TypeError: one is not, as Python says of any unknown keyword argument.
@@ -178,7 +178,7 @@ def changed_policy(policy: Policy, options: Mapping[str, object]) -> Policy:
         options: of PolicyOptions; None means the default, or no bound.
 
     Raises:
-        ArgumentError: an option cannot be meant.
+        ArgumentError: an option is invalid.
     """
     plain = Policy()
     fields = {name: getattr(policy, name) for name in Policy.__struct_fields__}

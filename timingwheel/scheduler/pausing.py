@@ -24,7 +24,7 @@ def make_pause(
         now: the store's present.
         actor: who pauses.
         note: why.
-        until: when it ends by itself: an aware datetime, or so long from now.
+        until: when it ends by itself: an aware datetime, or this long from now.
 
     Raises:
         ArgumentError: `until` is past or no moment, or the note is no short text.

@@ -62,7 +62,7 @@ class PayloadCodec:
             any code in the worker.
 
     Raises:
-        TaskError: a parameter's type cannot be stored, or an argument cannot be meant.
+        TaskError: a parameter's type cannot be stored, or an argument is invalid.
     """
 
     def __init__(

@@ -122,7 +122,7 @@ def catch_up_rule(value: object, argument: str = "catch_up") -> CatchUp:
 
 
 def check_running(running: object) -> None:
-    """Return if it says what becomes of attempts that run.
+    """Check that it says what becomes of attempts that run.
 
     Raises:
         ArgumentError: it does not.

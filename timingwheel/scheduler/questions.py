@@ -91,7 +91,7 @@ class Questions:
             cursor: of the page before.
 
         Raises:
-            ArgumentError: one of them cannot be meant; it is named.
+            ArgumentError: one of them is invalid; it is named.
         """
         states = None if state is None else _states(state, JobState)
         page = self.desk.store.jobs(
@@ -160,7 +160,7 @@ class Questions:
 
         Raises:
             UnknownJobError: there is no such job.
-            ArgumentError: another of them cannot be meant; it is named.
+            ArgumentError: another of them is invalid; it is named.
         """
         desk = self.desk
         page = desk.store.runs(

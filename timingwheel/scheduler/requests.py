@@ -83,7 +83,7 @@ class Requests:
 
         Raises:
             TaskError: `job` is no call of a task.
-            ArgumentError: `delay` cannot be meant.
+            ArgumentError: `delay` is invalid.
             DiskFullError: nothing has changed; it heals by itself.
         """
         if delay is None:  # an option that is None is left out, and this one cannot be
@@ -112,8 +112,8 @@ class Requests:
 
         Raises:
             TaskError: `call` is no call of a task.
-            ArgumentError: an option cannot be meant; it is named.
-            CronError: the cron expression cannot be meant.
+            ArgumentError: an option is invalid; it is named.
+            CronError: the cron expression is invalid.
             DeadlineError: a time beyond 2262.
             KeyConflictError: the key is there with other arguments.
             NameTakenError: the name is there, and `if_exists="error"`.
@@ -130,7 +130,7 @@ class Requests:
     def cancel(
         self, job: AnyJob, *, running: Running = "leave", actor: str | None = None
     ) -> CancelResult:
-        """End a job: nothing of it starts any more.
+        """End a job: none of its runs starts any more.
 
         Args:
             job: which.
@@ -165,7 +165,7 @@ class Requests:
         running: Running = "leave",
         actor: str | None = None,
     ) -> bool:
-        """Start nothing of a job or a queue any more; survives a restart.
+        """Start no more runs of a job, or from a queue; survives a restart.
 
         What runs goes on, or is ended as `running` says; what was to start is held. A
         manual `trigger` still works.
@@ -173,7 +173,7 @@ class Requests:
         Args:
             job: which; or `queue(name)`, for all that waits there.
             note: why, for whoever finds it paused.
-            until: when it resumes by itself: an aware datetime, or so long from now.
+            until: when it resumes by itself: an aware datetime, or this long from now.
             running: as in `cancel`; for a job.
             actor: who; the user of this process by default.
 
@@ -214,7 +214,7 @@ class Requests:
 
         Raises:
             UnknownJobError: there is no such job.
-            ArgumentError: `catch_up` cannot be meant.
+            ArgumentError: `catch_up` is invalid.
         """
         rule = catch_up_rule(catch_up)
         desk = self.desk
@@ -247,7 +247,7 @@ class Requests:
         Raises:
             RevisionConflictError: somebody else has changed it meanwhile.
             UnknownJobError: there is no such job, or it has ended.
-            ArgumentError: a change cannot be meant; it is named.
+            ArgumentError: a change is invalid; it is named.
         """
         desk = self.desk
         found = desk.require(job)
@@ -262,7 +262,7 @@ class Requests:
         return JobUpdate(after_job, before, upcoming(desk, after_job, TIMES_SHOWN))
 
     def trigger(self, job: AnyJob) -> RunHandle:
-        """Run a job now, once more and apart from its trigger; also if it is paused.
+        """Run a job now, once more and apart from its trigger, even if it is paused.
 
         Raises:
             UnknownJobError: there is no such job, or it has ended.
@@ -291,7 +291,7 @@ class Requests:
             end: the first that does not any more; up to now.
             mode: "missing" makes runs for occurrences that have none, "all" makes one
                 more for each.
-            again: also where it is not known any more what has run.
+            again: even where it is no longer known what has run.
             dry_run: make nothing, and say what would be made.
 
         Raises:

@@ -33,7 +33,7 @@ class Retry:
         policy: the part of it that a store keeps.
 
     Raises:
-        ArgumentError: one of them cannot be meant.
+        ArgumentError: one of them is invalid.
     """
 
     attempts: int = 5

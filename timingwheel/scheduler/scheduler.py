@@ -99,7 +99,7 @@ class Scheduler(Requests, Questions):
             as fast as they can; all others: see SchedulerOptions.
 
     Raises:
-        ArgumentError: an argument cannot be meant. The store's own errors come when it
+        ArgumentError: an argument is invalid. The store's own errors come when it
             is opened: StoreError, StoreInUseError, LogCorruptError.
     """
 
@@ -289,7 +289,7 @@ class Scheduler(Requests, Questions):
         self._failure_listeners.append(listener)
 
     def remove_failure_listener(self, listener: FailureListener) -> None:
-        """Call it no more; one that was never added is no fault."""
+        """Call it no more; one that was never added does no harm."""
         with contextlib.suppress(ValueError):
             self._failure_listeners.remove(listener)
 

@@ -16,7 +16,7 @@ _SIGNALS: Final = (signal.SIGINT, signal.SIGTERM)
 
 
 def require_main_thread() -> None:
-    """Return if this is the main thread, where signals arrive.
+    """Check that this is the main thread, where signals arrive.
 
     Raises:
         ArgumentError: it is another.

@@ -137,7 +137,7 @@ class Sim:
         After a crash time passes and nothing happens. Returns itself, to go on with.
 
         Raises:
-            ArgumentError: `span` cannot be meant.
+            ArgumentError: `span` is invalid.
         """
         # What is due at the very end fires a tick later; it is meant all the same. So
         # the clock may be ahead of the aim, by less than that, and the next span counts

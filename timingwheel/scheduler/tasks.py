@@ -127,7 +127,7 @@ class Task:
 
     Raises:
         TaskError: the function cannot be a task; it names the fix.
-        ArgumentError: another argument cannot be meant.
+        ArgumentError: another argument is invalid.
     """
 
     def __init__(

@@ -1,7 +1,7 @@
 """Why an occurrence ran, did not run, or waits: one sentence from stored facts.
 
     app.why("nightly", datetime(2026, 3, 29, 1, tzinfo=UTC))
-    'It was skipped: a former run was still active (overlap="skip"), one of 3 ...'
+    'It was skipped: a previous run was still active (overlap="skip"), one of 3 ...'
 
 Nothing here is guessed: each sentence rests on a run, a skip range, the job or its
 trigger, in that order.
@@ -34,7 +34,7 @@ _RUNS_SHOWN: Final = 100
 _ERROR_CHARS: Final = 200
 
 _SKIPPED: Final = {
-    SkipReason.OVERLAP: "a former run was still active, and its overlap policy skips",
+    SkipReason.OVERLAP: "a previous run was still active, and its overlap policy skips",
     SkipReason.MISFIRE: "its time passed while no scheduler served this store, and its "
     "misfire policy leaves it out",
     SkipReason.PAUSED: "the job was paused, and the resume did not catch it up",

@@ -38,7 +38,7 @@ REQUESTS_MAX: Final = 1_000
 HELD_MAX: Final = 800
 """Of them those that are held until something happens: the others need room, too."""
 BODY_BYTES_MAX: Final = 2 << 20
-"""Of a request: a payload of the largest size fits, also when it is Base64."""
+"""Of a request: a payload of the largest size fits, even as Base64."""
 
 _FIELD: Final = re.compile(r"(?s)(.*?) - at `(?:key in )?\$(.*)`")
 _UNKNOWN: Final = re.compile(r"Object contains unknown field `(.*)`")

@@ -1,10 +1,10 @@
 """The audit: who did what, over the API and on the page, and what was refused.
 
 Kept beside the store, newest KEPT_MAX entries: in a file of the directory (audit_file.py),
-or in the database that servers share (audit_database.py). It must never hold up or fail the request that it records: `note` puts
-the entry in a queue, and a thread writes what has come together, one sync for all. So a
-kill can take the entries of the last moment, though never the change that they tell of,
-and an end in order takes none.
+or in the database that servers share (audit_database.py). It must never hold up or fail
+the request that it records: `note` puts the entry in a queue, and a thread writes what has
+come together, one sync for all. So a kill can take the entries of the last moment, though
+never the change that they tell of, and an orderly shutdown takes none.
 
 When the disk is full or fails, requests go on: up to WAITING_MAX entries wait in memory
 and are tried again each second, more are dropped. What was dropped is told by an entry of
@@ -188,7 +188,7 @@ class AuditBook:
         """Return entries, newest first.
 
         Raises:
-            ArgumentError: the cursor or the limit cannot be meant.
+            ArgumentError: the cursor or the limit is invalid.
             AuditError, DatabaseAwayError: they cannot be read.
 
         Cost: a query without filters reads a page; with them up to all that is kept.

@@ -57,7 +57,7 @@ class Joined(NamedTuple):
         in_hand: attempts that it was given and has not ended.
         joined_ns: when it joined, on the wall clock.
         beat_ns: when it last beat.
-        ttl_ns: its runs count as lost so long after that.
+        ttl_ns: its runs count as lost this long after that.
     """
 
     id: str
@@ -198,7 +198,7 @@ class WorkerHub:
     def finish(self, worker: str, ends: Sequence[Finish]) -> list[Verdict]:
         """Take in how attempts of a worker ended; durable when it returns.
 
-        What comes too late is refused, also if the worker itself is known no more. An
+        What comes too late is refused, even if the worker itself is no longer known. An
         end that is told again, since its verdict was lost on the way, is accepted again.
 
         Returns:

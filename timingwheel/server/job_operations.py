@@ -114,7 +114,7 @@ def update_job(asked: Asked) -> Reply:
 
 
 def cancel_job(asked: Asked) -> CancelAnswer:
-    """End a job: nothing of it starts any more."""
+    """End a job: none of its runs starts any more."""
     body = asked.the_body(CancelBody)
     result = asked.scheduler.cancel(
         asked.path["job"], running=body.running, actor=asked.actor(body.actor)
@@ -129,7 +129,7 @@ def cancel_job(asked: Asked) -> CancelAnswer:
 
 
 def pause_job(asked: Asked) -> DoneAnswer:
-    """Start nothing of a job any more; survives a restart."""
+    """Start no more runs of a job; survives a restart."""
     body = asked.the_body(PauseBody)
     changed = asked.scheduler.pause(
         asked.path["job"],
@@ -298,7 +298,7 @@ JOB_OPERATIONS: Final = (
         f"{_ONE}/pause",
         pause_job,
         DoneAnswer,
-        "Start nothing of a job any more",
+        "Start no more runs of a job",
         body=PauseBody,
         role=OPERATE,
         needs_body=False,

@@ -58,7 +58,7 @@ def set_queue(asked: Asked) -> QueueAnswer:
 
 
 def pause_queue(asked: Asked) -> DoneAnswer:
-    """Start nothing of a queue any more."""
+    """Start no more runs from a queue."""
     body = asked.the_body(PauseBody)
     changed = asked.scheduler.pause(
         asked.scheduler.queue(asked.path["queue"]),
@@ -105,7 +105,7 @@ def change_calendar(asked: Asked) -> CalendarAnswer:
     body, name = asked.the_body(DaysBody), asked.path["calendar"]
     handle = asked.scheduler.calendar(name)
     calendar = handle.get() or NamedCalendar()
-    # In one step, so that a day that cannot be meant leaves all as it was.
+    # In one step, so that a day that is invalid leaves all as it was.
     dates = {*calendar.dates}.difference(body.include).union(body.exclude)
     try:
         made = handle.set(dates=dates, weekdays=calendar.weekdays, tz=calendar.tz)
@@ -193,7 +193,7 @@ PLACE_OPERATIONS: Final = (
         f"{_QUEUE}/pause",
         pause_queue,
         DoneAnswer,
-        "Start nothing of a queue any more",
+        "Start no more runs from a queue",
         body=PauseBody,
         role=Role.OPERATE,
         needs_body=False,

@@ -45,13 +45,13 @@ def make_server(
         host: as for HttpServer.
         port: likewise.
         grace: likewise.
-        demands_tokens: also where there are none yet; once there are, they are demanded.
+        demands_tokens: even where there are none yet; once there are, they are demanded.
         rate_limit: as for HttpServer.
         clock: where time comes from.
         hints: of a database, see SchedulerOptions; None: as by default.
 
     Raises:
-        ArgumentError: one of them cannot be meant, or other machines could reach it and
+        ArgumentError: one of them is invalid, or other machines could reach it and
             there are no tokens.
         DatabaseAwayError: the database does not answer.
     """

@@ -55,7 +55,7 @@ class JobEntry:
 
     @property
     def behind(self) -> list[RunEntry]:
-        """The runs that wait for a former one to end, in order."""
+        """The runs that wait for a previous one to end, in order."""
         waiting = [entry for entry in self.runs.values() if entry.live.behind]
         return sorted(waiting, key=lambda entry: entry.live.seq)
 

@@ -165,7 +165,7 @@ class History:
         """Return a page of finished runs, newest nominal time first.
 
         Raises:
-            ArgumentError: limit or cursor cannot be meant.
+            ArgumentError: limit or cursor is invalid.
         """
         bodies = self.bodies(*runs_question(query))
         runs = [_decode_run_alone(body).run for body in bodies[: query.limit]]
@@ -238,7 +238,7 @@ class History:
         """Return a page of ended jobs, newest first. A job with a live run is left out.
 
         Raises:
-            ArgumentError: limit or cursor cannot be meant.
+            ArgumentError: limit or cursor is invalid.
         """
         jobs = [decode_job(body) for body in self.bodies(*jobs_question(query))]
         plain_question = plain_jobs_question(query)
@@ -253,7 +253,7 @@ class History:
     # -- the file -----------------------------------------------------------------------
 
     def check(self) -> None:
-        """Return if the whole file is sound and its tables agree with each other.
+        """Check that the whole file is sound and its tables agree with each other.
 
         Cost: reads all of it.
 

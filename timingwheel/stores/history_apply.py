@@ -63,7 +63,7 @@ _DELETE_REVIVED: Final = (
 
 
 def require_order(entries: Sequence[Entry]) -> None:
-    """Return if entries can be applied.
+    """Check that entries can be applied.
 
     Raises:
         ArgumentError: they are out of order, or of a kind that there is not.

@@ -75,7 +75,7 @@ def runs_question(query: RunQuery) -> Question:
     """Return the question for the bodies of a page of runs, and one more.
 
     Raises:
-        ArgumentError: limit or cursor cannot be meant.
+        ArgumentError: limit or cursor is invalid.
     """
     wanted = _Wanted("r")
     source = "runs AS r"
@@ -115,7 +115,7 @@ def jobs_question(query: JobQuery) -> Question:
     """Return the question for the bodies of a page of jobs with a row, and one more.
 
     Raises:
-        ArgumentError: limit or cursor cannot be meant.
+        ArgumentError: limit or cursor is invalid.
     """
     wanted = _Wanted("j")
     wanted.equal("state", query.state)

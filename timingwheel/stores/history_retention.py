@@ -43,7 +43,7 @@ class Retention(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     skips_ns: int = 30 * _DAY_NS
 
     def __post_init__(self) -> None:
-        """Refuse what cannot be meant."""
+        """Refuse what is invalid."""
         for name in self.__struct_fields__:
             if getattr(self, name) < 0:
                 raise ArgumentError(name, getattr(self, name), "pass 0 or more")

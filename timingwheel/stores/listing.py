@@ -247,7 +247,7 @@ def _parse_cursor(cursor: str) -> tuple[str, str]:
     """Return the part of what is asked for that a page is in, and where in it.
 
     Raises:
-        ArgumentError: it cannot be meant.
+        ArgumentError: it is invalid.
     """
     phase, colon, rest = cursor.partition(":")
     is_known = colon and phase in ("live", "plain", "over")

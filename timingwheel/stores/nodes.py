@@ -74,7 +74,7 @@ class Node:
 
         Args:
             worker: its name.
-            ttl_ns: its leases run out so long after its last `beat`; None: it lives as
+            ttl_ns: its leases run out this long after its last `beat`; None: it lives as
                 long as the node, whose every turn is a sign of life.
 
         Raises:

@@ -40,7 +40,8 @@ class Connections:
         schema: what it is.
 
     Raises:
-        TimingWheelError: the schema's own, here and everywhere: the file is damaged, foreign or newer.
+        TimingWheelError: the schema's own, here and everywhere: the file is damaged,
+            foreign or newer.
     """
 
     def __init__(self, path: str, schema: Schema) -> None:

@@ -4,7 +4,7 @@
     python -m timingwheel.testing simulate --seed 7
 
 Exit codes: 0 every promise was kept; 1 one was broken: each failing seed is printed with
-the command that repeats it; 2 the arguments cannot be meant.
+the command that repeats it; 2 the arguments are invalid.
 """
 
 from __future__ import annotations

@@ -80,7 +80,7 @@ def simulate(
 
     People put, cancel, pause, resume, change, trigger and retry jobs of every kind; time
     passes; the clock is set on and back; workers join, fall silent, leave and die; the
-    power fails, or the process is killed, now or at a disk call to come, also in a
+    power fails, or the process is killed, now or at a disk call to come, even in a
     recovery; snapshots are written and log is dropped. After each step all is checked
     that docs/guarantees.md says of it, and at the end everything must have its end.
 
@@ -92,7 +92,7 @@ def simulate(
 
     Raises:
         SimulationFailedError: a promise was broken, or something raised that must not.
-        ArgumentError: an argument cannot be meant.
+        ArgumentError: an argument is invalid.
 
     Cost: some milliseconds a step.
 

@@ -103,7 +103,7 @@ class CancelRunBody(Body):
 
 
 class PauseBody(Body):
-    """See Requests.pause. `until` is a moment; `duration` so long from now instead."""
+    """See Requests.pause. `until` is a moment; `duration` this long from now instead."""
 
     note: str = ""
     until: When | None = None

@@ -79,7 +79,7 @@ class RetryBody(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
         """Return the policy that is meant.
 
         Raises:
-            ArgumentError: one of them cannot be meant.
+            ArgumentError: one of them is invalid.
         """
         # A Retry judges them all; bounds in ns have passed no text.
         checked = Retry(
@@ -139,7 +139,7 @@ class JobOptions(
         """Return what is said, as Scheduler.add and Scheduler.update take it.
 
         Raises:
-            ArgumentError: the retry policy or the wait cannot be meant.
+            ArgumentError: the retry policy or the wait is invalid.
         """
         said = {
             name: value
@@ -217,7 +217,7 @@ def sent_options(options: Mapping[str, object]) -> dict[str, Any]:
         options: but `call`, `name`, `key` and `if_exists`.
 
     Raises:
-        ArgumentError: a value has no such form, or cannot be meant.
+        ArgumentError: a value has no such form, or is invalid.
     """
     sent: dict[str, Any] = {}
     for name, value in options.items():

@@ -141,7 +141,7 @@ _BY_WORDS: Final = frozenset(
 )
 _FACT_CHARS_MAX: Final = 1_000
 _TITLES: Final = {
-    "argument": "a value cannot be meant",
+    "argument": "a value is invalid",
     "access": "that is not allowed",
     "closed": "the scheduler was stopped",
     "failed": "the scheduler stopped for good",

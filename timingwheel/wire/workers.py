@@ -19,7 +19,7 @@ class JoinBody(Body):
 
     Attributes:
         name: for people; the server makes an id of it.
-        ttl: its runs count as lost so long after its last beat.
+        ttl: its runs count as lost this long after its last beat.
     """
 
     name: Text
@@ -61,12 +61,12 @@ class EndBody(Body):
         run_id, token: as the claim had them.
         outcome: "shutdown" gives the run back, and that uses up no attempt.
         begun: false: the handler was never called; the run is ready again, as if it had
-            not been claimed, also one that may run only once.
+            not been claimed, even one that may run only once.
         value: what the handler returned.
         result: instead of it: encoded by who knows the task.
         started_ns: when the handler began; null: when the run was claimed.
         error, log, gives_up, undecodable: as for Finish.
-        snooze: not an end: run again so much later.
+        snooze: not an end: run again this much later.
         follow_ups: jobs made if, and only if, this success is accepted.
     """
 
@@ -96,7 +96,7 @@ class JoinAnswer(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         id: names it in all that follows.
-        ttl_ns: its runs count as lost so long after its last beat.
+        ttl_ns: its runs count as lost this long after its last beat.
         beat_ns: how often to beat.
     """
 

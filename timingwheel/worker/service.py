@@ -47,7 +47,7 @@ class Service:
         clock: what to wait by.
         metrics: where to count.
         name: of the worker, for people.
-        ttl_ns: its runs count as lost so long after its last beat.
+        ttl_ns: its runs count as lost this long after its last beat.
         queues: of which queues it takes runs; None: of all.
         on_failed: called once, from the thread, if one of its threads fails.
     """

@@ -50,7 +50,7 @@ class Worker:
         slots: handlers that may run at once; default min(32, cores + 4).
         queues: of which queues it takes runs; None: of all.
         name: how people tell this worker from others; host and process by default.
-        ttl: its runs start again elsewhere so long after its last sign of life, 1 s to
+        ttl: its runs start again elsewhere this long after its last sign of life, 1 s to
             1 h. A third of it, 5 s at most, is how soon a handler hears of a request to
             end.
         executor: as for Scheduler.
@@ -58,7 +58,7 @@ class Worker:
         clock: what to wait by.
 
     Raises:
-        ArgumentError: an argument cannot be meant. Nothing is sent yet.
+        ArgumentError: an argument is invalid. Nothing is sent yet.
     """
 
     def __init__(

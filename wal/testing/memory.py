@@ -261,7 +261,7 @@ class MemoryFileSystem(FileSystem):
 
         A failed call changes nothing, but a failed `datasync` or `sync` leaves behind
         what `wal.testing.disk` tells: the next one succeeds and yet makes nothing of
-        the former writes durable.
+        the earlier writes durable.
 
         Args:
             op: the method's name: a recorded one, or `exists`, `names`, `open`,
@@ -404,7 +404,7 @@ class MemoryFileSystem(FileSystem):
             del content[size_bytes:]
 
     def put(self, name: str, data: bytes) -> None:
-        """Make a file hold these bytes, also if it is new; all names become durable."""
+        """Make a file hold these bytes, making it if need be; all names become durable."""
         with self._machine.mutex:
             disk = self._machine.disk
             disk.present = True

@@ -71,7 +71,7 @@ def test_all_that_match_are_meant_and_no_others(
     said = Shown(visitor.http.post("/dead-letter/discard", data=data)).said
     assert said == "3 runs discarded."
     assert listed(visitor.get("/dead-letter")) == set(other)
-    # A filter that cannot be meant must not mean everything.
+    # An invalid filter must not mean everything.
     wrong = visitor.http.post("/dead-letter/discard", data=data | {"tag": "bi"})
     assert wrong.status_code == 422
     assert listed(visitor.get("/dead-letter")) == set(other)

@@ -1,9 +1,9 @@
 """Runs coroutines on an event loop: its own, in a thread, or one that is running.
 
 A coroutine is cancelled when its attempt is asked to end. One that does not end then is
-*stuck*: its slot is replaced and what it still returns is dropped. One that blocks an own
-loop, so that none of its neighbours gets on, loses the loop as well: new work starts on a
-new one, and what was on the old goes on when it is let.
+*stuck*: its slot is replaced and what it still returns is dropped. One that blocks the
+executor's own loop, so that its neighbours make no progress, loses the loop as well: new
+work starts on a new one, and what was on the old one goes on once the loop is free.
 """
 
 from __future__ import annotations

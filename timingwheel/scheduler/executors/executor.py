@@ -68,7 +68,7 @@ class Host(Protocol):
         """Turn what a handler passed to `ctx.add(call, **options)` into a draft.
 
         Raises:
-            ArgumentError: the options cannot be meant.
+            ArgumentError: the options are invalid.
         """
 
     def alert(self, message: str) -> None:

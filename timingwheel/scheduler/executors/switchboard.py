@@ -44,7 +44,7 @@ class Switchboard:
         self._selector.register(slot.connection, selectors.EVENT_READ, slot)
 
     def unwatch(self, slot: ProcessSlot) -> None:
-        """Do not wait for a child any more; twice is no fault."""
+        """Do not wait for a child any more; twice does no harm."""
         with contextlib.suppress(KeyError, ValueError):
             self._selector.unregister(slot.connection)
 

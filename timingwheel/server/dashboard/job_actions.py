@@ -43,7 +43,7 @@ CATCH_UPS: Final = (
 )
 _HOUR_NS: Final = 3_600_000_000_000
 _CANCELLED: Final = {
-    CancelResult.CANCELLED: "Cancelled: nothing of it starts any more.",
+    CancelResult.CANCELLED: "Cancelled: none of its runs starts any more.",
     CancelResult.RUNNING: "A run goes on to its end; nothing else starts.",
     CancelResult.REQUESTED: "A run was asked to end; nothing else starts.",
     CancelResult.FINISHED: "It had ended already.",

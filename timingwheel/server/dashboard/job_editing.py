@@ -155,7 +155,7 @@ def _preview(visit: Visit, call: Call, options: dict[str, Any]) -> dict[str, Any
     """Return when a job would run, which is not there yet.
 
     Raises:
-        ArgumentError, CronError: an option cannot be meant.
+        ArgumentError, CronError: an option is invalid.
     """
     told = {name: value for name, value in options.items() if name != "if_exists"}
     draft: Draft = make_draft(call, told)  # type: ignore[arg-type]

@@ -1,7 +1,7 @@
 """A job as the texts of a form, and those texts as the options of `add` and `update`.
 
 An edit says only what was typed anew: a text that is still the one that the form was
-opened with stays what it stood for, also where the text says less than the job does.
+opened with stays what it stood for, even where the text says less than the job does.
 """
 
 from __future__ import annotations
@@ -156,7 +156,7 @@ def said_options(
 def said_call(
     texts: Texts, tasks: TaskRegistry, errors: FormErrors, *, job: Job | None = None
 ) -> Call | None:
-    """Return the call that a form says; None if it cannot be meant.
+    """Return the call that a form says; None if it is invalid.
 
     Args:
         texts: of the form.

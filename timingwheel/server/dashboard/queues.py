@@ -64,7 +64,7 @@ def set_queue(visit: Visit) -> Answer:
 
 
 def pause_queue(visit: Visit) -> Answer:
-    """Start nothing of a queue any more; what runs goes on."""
+    """Start no more runs from a queue; what runs goes on."""
     name, errors = visit.form.get("queue"), FormErrors()
     with errors.caught("until", "note", "queue", "name"):
         until = moment_of(visit.form.get("until"), visit.zone, "until")
@@ -76,7 +76,7 @@ def pause_queue(visit: Visit) -> Answer:
         )
     if errors:
         return _view(visit, name, dict(visit.form), errors)
-    return Redirect(_url(name), f"{name} is paused: nothing of it starts.")
+    return Redirect(_url(name), f"{name} is paused: none of its runs starts.")
 
 
 def resume_queue(visit: Visit) -> Redirect:

@@ -49,7 +49,7 @@ def run_filters(visit: Visit, errors: FormErrors) -> dict[str, Any]:
 
     Args:
         visit: whose query.
-        errors: takes in what cannot be meant; such a filter is left out.
+        errors: takes in what is invalid; such a filter is left out.
     """
     query, found = visit.query, dict[str, Any]()
     for name in ("job", "task", "queue"):

@@ -119,7 +119,7 @@ class Decision:
         return self._count(job_id).active
 
     def behind_count(self, job_id: JobId) -> int:
-        """Return how many wait for a former one to end. Cost: as active_count."""
+        """Return how many wait for a previous one to end. Cost: as active_count."""
         return self._count(job_id).behind
 
     def _count(self, job_id: JobId) -> _Count:
@@ -144,7 +144,7 @@ class Decision:
         runs[key] = value
 
     def behind(self, job_id: JobId) -> list[LiveRun]:
-        """Return the runs that wait for a former one to end."""
+        """Return the runs that wait for a previous one to end."""
         return [live for live in self.runs(job_id) if live.behind]
 
     # -- changes --------------------------------------------------------------------------

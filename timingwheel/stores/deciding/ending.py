@@ -81,7 +81,7 @@ def cancelled(decision: Decision, live: LiveRun) -> Run:
 
 
 def release_behind(decision: Decision, job_id: JobId) -> None:
-    """Let runs go that waited for a former one of their job, if there is room now."""
+    """Let runs go that waited for a previous one of their job, if there is room now."""
     if not decision.behind_count(job_id):
         return
     behind = decision.behind(job_id)

@@ -72,7 +72,16 @@ def fire_job(
     unserved: Unserved,
     rng: random.Random,
 ) -> None:
-    """Decide what becomes of the occurrences of a job that have come due."""
+    """Decide what becomes of the occurrences of a job that have come due.
+
+    Args:
+        decision: the group.
+        job: recurring, with `next_ns` at or before the present on its trigger's scale.
+        unserved: up to when nobody could dispatch.
+        rng: for jitter.
+
+    Cost: as `plan_due`, and O(1) for each run that is made.
+    """
     elapsed = job.trigger.is_elapsed
     now_ns = decision.now.elapsed_ns if elapsed else decision.now.wall_ns
     assert job.next_ns is not None
@@ -96,7 +105,16 @@ def carry_out(
     schedule: Schedule,
     rng: random.Random,
 ) -> None:
-    """Turn a plan into runs and skip ranges, and move the job on."""
+    """Turn a plan into runs and skip ranges, and move the job on.
+
+    Args:
+        decision: the group.
+        job: the plan's; settled (`settle_job`) if nothing more is to come.
+        plan: what runs and what does not. A run for which the overlap policy leaves no
+            room becomes part of a skip range, too.
+        schedule: the job's.
+        rng: for jitter.
+    """
     for skip in plan.skips:
         decision.note_skips(
             job.id,
@@ -186,7 +204,13 @@ def _has_come(decision: Decision, live: LiveRun) -> bool:
 
 
 def is_expired(run: Run, *, start_deadline_ns: int | None, wall_ns: int) -> bool:
-    """Return whether a run may not start any more."""
+    """Return whether a run is too late to start. One that has begun never is.
+
+    Args:
+        run: ready, or about to be.
+        start_deadline_ns: how late it may be after its due time, ns; None: no bound.
+        wall_ns: the present.
+    """
     return (
         start_deadline_ns is not None
         and run.attempts == 0

@@ -30,7 +30,7 @@ class LiveRun(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         base: the scale of `wait_ns`.
         uncounted: attempts that use up no retry: lost, snoozed, given back at a stop,
             or made before a retry by hand.
-        behind: it waits for a former run of its job to end.
+        behind: it waits for a previous run of its job to end.
         ending: a cancel came while it ran: no retry follows.
         met: jobs before it that ended as wanted.
         missed: jobs before it that ended otherwise.

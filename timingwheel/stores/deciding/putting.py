@@ -125,7 +125,7 @@ def once_at(when: Moment, now: Now) -> tuple[Base, int, int]:
 
 
 def require_representable(nominal_ns: int, deadline_ns: int) -> None:
-    """Return if both lie before the end of time.
+    """Check that both lie before the end of time.
 
     Raises:
         ArgumentError: one does not.

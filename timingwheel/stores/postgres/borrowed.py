@@ -129,7 +129,7 @@ class Borrowed(ABC):
             raise
 
     def require_transaction(self) -> None:
-        """Return if a transaction is open, or begins with the next statement.
+        """Check that a transaction is open, or begins with the next statement.
 
         Raises:
             ArgumentError: there is none that a job could belong to.

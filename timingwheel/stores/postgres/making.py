@@ -68,7 +68,7 @@ def is_there(where: str) -> bool:
 
 
 def require_tables(connection: Connection[tuple[object, ...]]) -> None:
-    """Go on if there is a store.
+    """Check that there is a store.
 
     Raises:
         NoStoreError: there is none.
@@ -78,7 +78,7 @@ def require_tables(connection: Connection[tuple[object, ...]]) -> None:
 
 
 def require_fitting(version: int, oldest: int) -> None:
-    """Go on if this version of timingwheel works with tables as they are.
+    """Check that this version of timingwheel works with tables as they are.
 
     Args:
         version: of the tables.

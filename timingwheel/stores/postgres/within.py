@@ -143,7 +143,7 @@ class PutWithin:
         return self._schema
 
     def _require_store(self, borrowed: Borrowed) -> None:
-        """Return if a connection leads to this store, and may write there.
+        """Check that a connection leads to this store, and may write there.
 
         Raises:
             ArgumentError: it does not, or may not.
