@@ -67,7 +67,7 @@ def fuzz_payloads(data: bytes) -> None:
 # -- messages of other processes -----------------------------------------------------------
 
 
-class _Hearer:
+class _Listener:
     """Hears what a line says unasked."""
 
     def __init__(self) -> None:
@@ -113,8 +113,8 @@ def _feed(frames: Frames, pieces: list[bytes]) -> None:
 def _hear(stream: bytes) -> None:
     """Have a line hear a stream while two calls wait for their answers."""
     holder, visitor = socket.socketpair()
-    hearer = _Hearer()
-    line = Line(visitor, FrameReader(), pid=1, hearer=hearer)
+    listener = _Listener()
+    line = Line(visitor, FrameReader(), pid=1, listener=listener)
     with holder:
         # As `Line.ask` notes them; it would wait in a thread a call.
         answers: list[Future[object]] = [Future(), Future()]
@@ -125,7 +125,7 @@ def _hear(stream: bytes) -> None:
         for answer in answers:
             outcome(partial(answer.result, 30), Exception)
         line.close()
-    assert hearer.is_cut
+    assert listener.is_cut
     assert all(answer.done() for answer in answers)
 
 

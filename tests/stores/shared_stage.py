@@ -17,7 +17,7 @@ from tests.stores.embedded_stage import EmbeddedStage
 from timingwheel.stores.door import Door
 from timingwheel.stores.embedded import EmbeddedStore
 from timingwheel.stores.shared_store import SharedStore
-from timingwheel.stores.sides import AskedSide, Side, SideHearer
+from timingwheel.stores.sides import AskedSide, Side, SideListener
 
 
 class LostPlaceError(Exception):
@@ -49,13 +49,13 @@ class SharedStage(EmbeddedStage):
     def _seek(
         self,
         *,
-        hearer: SideHearer,
+        listener: SideListener,
         pause: threading.Condition,
         is_closed: Callable[[], bool],
     ) -> Side:
         if not self.is_open:
             raise LostPlaceError
-        return AskedSide(self._place, hearer)
+        return AskedSide(self._place, listener)
 
     def stop(self, *, crash: bool = False) -> None:
         self.is_open = False

@@ -61,7 +61,7 @@ class LineCutError(Exception):
         self.is_unknown = is_unknown
 
 
-class Hearer(Protocol):
+class LineListener(Protocol):
     """Who hears what the holder says unasked; called by the reading thread."""
 
     def news(self) -> None:
@@ -84,7 +84,7 @@ class Line:
         connection: greeted.
         reader: with what has come after the greeting.
         pid: see above.
-        hearer: who hears what comes unasked.
+        listener: who hears what comes unasked.
     """
 
     def __init__(
@@ -93,12 +93,12 @@ class Line:
         reader: FrameReader,
         *,
         pid: int,
-        hearer: Hearer,
+        listener: LineListener,
     ) -> None:
         self.pid: Final = pid
         self._connection = connection
         self._reader = reader
-        self._hearer = hearer
+        self._listener = listener
         self._lock = threading.Lock()
         self._number = 0
         self._asked: dict[int, tuple[str, Future[Any]]] = {}
@@ -111,12 +111,12 @@ class Line:
         register_at_fork(self)
 
     @classmethod
-    def to(cls, directory: str, hearer: Hearer, *, life: str) -> Line:
+    def to(cls, directory: str, listener: LineListener, *, life: str) -> Line:
         """Return a line to the holder of a directory; `start` it.
 
         Args:
             directory: its path.
-            hearer: who hears what comes unasked.
+            listener: who hears what comes unasked.
             life: see Hello.
 
         Raises:
@@ -139,7 +139,7 @@ class Line:
                     "run one version of timingwheel in all processes of a directory",
                 )
             connection.settimeout(None)
-            return cls(connection, reader, pid=welcome.pid, hearer=hearer)
+            return cls(connection, reader, pid=welcome.pid, listener=listener)
         except (OSError, FrameError) as error:
             connection.close()
             raise NoDoorError(f"{directory}: no welcome: {error}") from error
@@ -231,7 +231,7 @@ class Line:
         for number, (_, answer) in asked.items():
             is_unknown = self._taken is None or number <= self._taken
             answer.set_exception(LineCutError(is_unknown=is_unknown))
-        self._hearer.cut(self)
+        self._listener.cut(self)
 
     def _take(self, body: bytes) -> None:
         message = decode_holder(body)
@@ -246,9 +246,9 @@ class Line:
                 _, answer = self._take_asked(number)
                 answer.set_exception(error_of(fault))
             case News():
-                self._hearer.news()
+                self._listener.news()
             case Ended(runs):
-                self._hearer.ended(runs)
+                self._listener.ended(runs)
             case Bye(taken):
                 self._taken = taken
 

@@ -87,7 +87,7 @@ class SharedStore:
         self._clock = clock
         self._switch = Switch(
             directory,
-            seek=functools.partial(seek, hearer=self),
+            seek=functools.partial(seek, listener=self),
             enter=self._enter,
             on_entered=self._look_again,
         )
@@ -173,7 +173,7 @@ class SharedStore:
                 if run is not None and run.state in FINAL:
                     self.ended([run])
 
-    # -- what the holder says unasked: see Hearer -------------------------------------------
+    # -- what the holder says unasked: see SideListener -------------------------------------
 
     def news(self) -> None:
         """Note that a rest is over."""

@@ -56,12 +56,12 @@ class Side(Protocol):
         """Let go of everything. Idempotent."""
 
 
-class SideHearer(Protocol):
+class SideListener(Protocol):
     """Who hears what a side says unasked; quick, and not back into the store."""
 
     @property
     def life(self) -> str:
-        """A text that no other hearer has."""
+        """A text that no other listener has."""
 
     def news(self) -> None:
         """Note that a rest is over."""
@@ -79,18 +79,18 @@ class HeldSide:
     Args:
         store: opened.
         directory: its path.
-        hearer: who hears.
+        listener: who hears.
     """
 
     def __init__(
-        self, store: EmbeddedStore, directory: str, hearer: SideHearer
+        self, store: EmbeddedStore, directory: str, listener: SideListener
     ) -> None:
         self.store: Final = store
         self._directory = directory
         self._node = Node(
-            store.nodes, life=hearer.life, ttl_ns=None, on_news=hearer.news
+            store.nodes, life=listener.life, ttl_ns=None, on_news=listener.news
         )
-        store.add_listener(hearer.ended)
+        store.add_listener(listener.ended)
 
     def ask(self, call: str, /, *arguments: Any) -> Any:
         """Return what a call gives; see Side."""
@@ -128,16 +128,16 @@ class AskedSide:
 
     Args:
         directory: its path.
-        hearer: who hears.
+        listener: who hears.
 
     Raises:
         NoDoorError: nobody answers.
         StoreError: the holder refuses.
     """
 
-    def __init__(self, directory: str, hearer: SideHearer) -> None:
-        self._hearer = hearer
-        self._line = Line.to(directory, self, life=hearer.life)
+    def __init__(self, directory: str, listener: SideListener) -> None:
+        self._listener = listener
+        self._line = Line.to(directory, self, life=listener.life)
         self._line.start()
 
     def ask(self, call: str, /, *arguments: Any) -> Any:
@@ -173,19 +173,19 @@ class AskedSide:
         """Hang up."""
         self._line.close()
 
-    # -- what comes unasked: see Hearer -------------------------------------------------
+    # -- what comes unasked: see LineListener -----------------------------------------
 
     def news(self) -> None:
         """Pass it on."""
-        self._hearer.news()
+        self._listener.news()
 
     def ended(self, runs: list[Run]) -> None:
         """Pass it on."""
-        self._hearer.ended(runs)
+        self._listener.ended(runs)
 
     def cut(self, line: Line) -> None:  # noqa: ARG002 - there is only this one
         """Pass it on."""
-        self._hearer.cut(self)
+        self._listener.cut(self)
 
 
 class SeekSide(Protocol):
@@ -194,7 +194,7 @@ class SeekSide(Protocol):
     def __call__(
         self,
         *,
-        hearer: SideHearer,
+        listener: SideListener,
         pause: threading.Condition,
         is_closed: Callable[[], bool],
     ) -> Side:
@@ -206,7 +206,7 @@ def seek_side(
     clock: Clock,
     options: StoreOptions,
     *,
-    hearer: SideHearer,
+    listener: SideListener,
     pause: threading.Condition,
     is_closed: Callable[[], bool],
 ) -> Side:
@@ -216,7 +216,7 @@ def seek_side(
         directory: its absolute path.
         clock: where time comes from.
         options: of the store, should this process hold it.
-        hearer: who hears what the side says.
+        listener: who hears what the side says.
         pause: waited on between two tries.
         is_closed: whether to give up; `pause` is notified when that changes.
 
@@ -229,11 +229,11 @@ def seek_side(
     while True:
         try:
             store = EmbeddedStore.open(directory, clock=clock, **options)
-            return HeldSide(store, directory, hearer)
+            return HeldSide(store, directory, listener)
         except StoreInUseError as error:
             in_use = error
         try:
-            return AskedSide(directory, hearer)
+            return AskedSide(directory, listener)
         except NoDoorError as error:
             silence = error
         with pause:

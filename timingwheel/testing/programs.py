@@ -47,7 +47,7 @@ _OVERLAPS: Final = (
 _MISFIRES: Final = ("latest", "skip", "first", "all(5, 1h)")
 
 
-class Hears(Protocol):
+class HandlerListener(Protocol):
     """Hears what handlers of `near` do."""
 
     def began(self, ctx: Context) -> None:
@@ -57,25 +57,25 @@ class Hears(Protocol):
         """Note how it ends: "ok", "error" or "snoozed"."""
 
 
-HEARER: Final[ContextVar[Hears]] = ContextVar("HEARER")
+LISTENER: Final[ContextVar[HandlerListener]] = ContextVar("LISTENER")
 """Of the simulation that this thread runs."""
 
 
 @PROGRAM.task(retry=Retry(3, backoff="1s..30s"))
 def near(ctx: Context, label: str, plan: str) -> str:
     """Do as the plan says."""
-    hearer = HEARER.get()
-    hearer.began(ctx)
+    listener = LISTENER.get()
+    listener.began(ctx)
     fault = fault_of(plan, ctx.attempt)
     if fault:
-        hearer.ended(ctx, "error")
+        listener.ended(ctx, "error")
         raise RuntimeError(fault)
     if plan == "snooze" and ctx.attempt == 1 and not ctx.token % 2:
-        hearer.ended(ctx, "snoozed")
+        listener.ended(ctx, "snoozed")
         ctx.snooze("7s")
     if plan == "add":
         ctx.add(near.call(f"{label}f", "ok"), delay=3)
-    hearer.ended(ctx, "ok")
+    listener.ended(ctx, "ok")
     return label
 
 

@@ -17,7 +17,7 @@ from timingwheel.stores.embedded import EmbeddedStore
 from timingwheel.stores.history_retention import Retention
 from timingwheel.testing.invariants import View, look, meet
 from timingwheel.testing.programs import (
-    HEARER,
+    LISTENER,
     NARROW,
     NARROW_LIMIT,
     PROGRAM,
@@ -56,7 +56,7 @@ class World:
         self.doing = "start"
         self.workers: list[RemoteWorker] = []
         self._hired = 0
-        self._hearer = HEARER.set(self)
+        self._listener = LISTENER.set(self)
         self.sim = Sim(
             self._setup,
             tasks=PROGRAM,
@@ -69,7 +69,7 @@ class World:
     def close(self) -> None:
         """Let go of everything."""
         self.sim.close()
-        HEARER.reset(self._hearer)
+        LISTENER.reset(self._listener)
 
     def _setup(self, app: Scheduler) -> None:
         self.ledger.life += 1
