@@ -7,6 +7,7 @@ import contextlib
 import threading
 from collections.abc import Callable, Iterator
 from typing import Any
+from urllib.parse import quote
 
 import psycopg
 import pytest
@@ -469,6 +470,42 @@ def test_a_transaction_that_sees_the_past_is_told_to_begin_anew(
     assert is_usable(conn)
     conn.rollback()
     assert not shop.app.add(shop.task.call(1), delay=60, key="k", conn=conn).created
+
+
+@pytest.mark.parametrize("before", range(4, 7))
+def test_a_refusal_leaves_no_statement_that_only_the_driver_takes_for_prepared(
+    shop: Shop, conn: Connection, before: int
+) -> None:
+    """What stands behind a statement that fails the server skips."""
+    conn.isolation_level = psycopg.IsolationLevel.REPEATABLE_READ
+    assert is_usable(conn)
+    shop.app.add(shop.task.call(1), delay=60, key="k")
+    for n in range(before):
+        shop.app.add(shop.task.call(1), delay=60, key=f"own {n}", conn=conn)
+    with pytest.raises(psycopg.errors.SerializationFailure):
+        shop.app.add(shop.task.call(1), delay=60, key="k", conn=conn)
+    ref = shop.app.add(shop.task.call(1), delay=60, key="last", conn=conn)
+    conn.commit()
+    assert shop.is_there(ref.id)
+
+
+def test_a_schema_may_have_any_name(postgres: Postgres) -> None:
+    name = '50% of "all" that\'s Ünïque'
+    quoted = '"' + name.replace('"', '""') + '"'
+    with psycopg.connect(postgres.where, autocommit=True) as admin:
+        admin.execute(f"CREATE SCHEMA {quoted}".encode())
+    options = quote("-c search_path=" + quoted.replace(" ", "\\ "))
+    app = Scheduler(
+        f"{postgres.new_schema().partition('&options=')[0]}&options={options}"
+    )
+    task = app.task(double)
+    with psycopg.connect(postgres.where) as conn:
+        refs = [
+            app.add(task.call(1), delay=60, conn=conn),
+            app.add(task.call(1), delay=60, key="k", conn=conn),
+        ]
+    assert [app.job(ref.id).id for ref in refs] == [ref.id for ref in refs]
+    app.stop(0)
 
 
 # -- on an event loop -------------------------------------------------------------------------

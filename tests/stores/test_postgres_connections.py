@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import psycopg
 import pytest
 
 from tests.postgres import Postgres
@@ -47,6 +48,34 @@ def test_the_schema_of_the_url_is_the_schema(postgres: Postgres) -> None:
     finally:
         connections.close()
     assert schema in where
+
+
+def test_texts_are_utf_8_whatever_a_role_or_a_url_says(postgres: Postgres) -> None:
+    connections = Connections(f"{postgres.new_schema()}&client_encoding=LATIN1")
+    try:
+        with connections.lent() as connection:
+            assert connection.info.encoding == "utf-8"
+    finally:
+        connections.close()
+
+
+@pytest.mark.parametrize("fails", range(4, 7))
+def test_a_message_that_fails_leaves_no_statement_that_only_the_driver_takes_for_prepared(
+    postgres: Postgres, fails: int
+) -> None:
+    """What stands behind a statement that fails the server skips."""
+    connections = Connections(postgres.new_schema())
+    message = "SELECT 1 / %s::bigint"
+    try:
+        for turn in range(10):
+            two = [(message, [turn - fails]), ("SELECT %s::bigint", [turn])]
+            if turn == fails:
+                with pytest.raises(psycopg.errors.DivisionByZero):
+                    connections.all(two)
+            else:
+                assert connections.all(two)[1] == [(turn,)]
+    finally:
+        connections.close()
 
 
 def test_no_statement_is_compiled_before_it_runs(postgres: Postgres) -> None:

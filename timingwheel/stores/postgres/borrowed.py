@@ -177,10 +177,11 @@ class _Blocking(Borrowed):
 
     def _run(self, statements: Sequence[Statement]) -> list[Rows]:
         cursors = []
+        prepare = _may_prepare(statements)
         with self._here.pipeline():
             for sql, values in statements:
                 cursor = _Cursor(self._here, row_factory=tuple_row)
-                cursors.append(cursor.execute(sql.encode(), values))
+                cursors.append(cursor.execute(sql.encode(), values, prepare=prepare))
         return [fetched(cursor) for cursor in cursors]
 
     def _settle(self) -> None:
@@ -201,10 +202,13 @@ class _Awaiting(Borrowed):
 
     async def _run_there(self, statements: Sequence[Statement]) -> list[Rows]:
         cursors = []
+        prepare = _may_prepare(statements)
         async with self._there.pipeline():
             for sql, values in statements:
                 cursor = _AsyncCursor(self._there, row_factory=tuple_row)
-                cursors.append(await cursor.execute(sql.encode(), values))
+                cursors.append(
+                    await cursor.execute(sql.encode(), values, prepare=prepare)
+                )
         return [
             await cursor.fetchall() if cursor.description is not None else []
             for cursor in cursors
@@ -243,7 +247,17 @@ def _refused(found: str, fix: str) -> ArgumentError:
     return ArgumentError("conn", found, fix)
 
 
+def _may_prepare(statements: Sequence[Statement]) -> bool | None:
+    """Return whether statements may be prepared; None: as the connection has it.
+
+    Of several in one message, what stands behind one that fails the driver would take for
+    prepared, and the server has skipped it; the caller goes on with the connection.
+    """
+    return None if len(statements) == 1 else False
+
+
 @functools.lru_cache(maxsize=512)
 def _qualified(sql: str, schema: str) -> str:
     """Return SQL with the schema in front of whatever is the store's."""
-    return _NAMES.sub(lambda _: f"{schema}.timingwheel_", sql)
+    name = schema.replace("%", "%%")  # the driver reads the whole for its parameters
+    return _NAMES.sub(lambda _: f"{name}.timingwheel_", sql)

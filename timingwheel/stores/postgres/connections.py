@@ -23,15 +23,14 @@ from timingwheel.jobs.errors import DatabaseAwayError
 
 _AWAY: Final = frozenset({"08", "53", "57"})
 """Classes of SQLSTATE: connections, resources, an operator's intervention."""
-UNDONE: Final = (
-    errors.DeadlockDetected,
-    errors.SerializationFailure,
-    errors.LockNotAvailable,
-)
+_RACED: Final = (errors.DeadlockDetected, errors.SerializationFailure)
+_UNDONE: Final = (*_RACED, errors.LockNotAvailable)
 """What the server says when others were in the way: nothing of the statement was done."""
 SENT_MAX: Final = 10
 """How often one statement is sent, if others are in its way each time."""
 _CLOSED: Final = "the store is closed"
+# What a role or a database says of it instead would have names come back as other names.
+_ENCODING: Final = {"client_encoding": "UTF8"}
 PATIENCE: Final[Mapping[str, int]] = {
     "connect_timeout": 10,
     "keepalives_idle": 5,
@@ -52,6 +51,13 @@ _BY_INDEX: Final = "SET jit = off; SET enable_seqscan = off"
 Statement = tuple[str, Sequence[object]]
 """SQL and its parameters."""
 Rows = list[tuple[Any, ...]]
+
+
+class InTheWayError(DatabaseAwayError):
+    """Others were in a statement's way each time it was sent; nothing of it was done."""
+
+    def __str__(self) -> str:
+        return f"others were in the way {SENT_MAX} times ({self.reason}): try again"
 
 
 class Connection(psycopg.Connection[tuple[Any, ...]]):
@@ -208,8 +214,7 @@ class Connections:
             self._forget_idle()
             if connection is not None:
                 connection.close()
-            reason = str(error).strip().partition("\n")[0]
-            raise DatabaseAwayError(reason) from error
+            raise DatabaseAwayError(_reason(error)) from error
         finally:
             self._take_back(connection)
 
@@ -249,11 +254,22 @@ class Connections:
         Each sees what is committed when it begins; they are one transaction. What the
         server has undone is sent again: whatever has changed, statements look for
         themselves.
+
+        Raises:
+            DatabaseAwayError: it does not answer, or somebody holds a lock for long.
+            InTheWayError: it was undone each time.
         """
         for _ in range(SENT_MAX - 1):
-            with contextlib.suppress(*UNDONE):
+            with contextlib.suppress(*_UNDONE):
                 return self._all(statements, binary=binary)
-        return self._all(statements, binary=binary)
+        try:
+            return self._all(statements, binary=binary)
+        except _RACED as error:
+            raise InTheWayError(_reason(error)) from error
+        except errors.LockNotAvailable as error:
+            # A role may wait for locks for a moment only: what holds the table, a VACUUM
+            # FULL say, ends some time, and a node goes on then.
+            raise DatabaseAwayError(_reason(error)) from error
 
     def _all(self, statements: Sequence[Statement], *, binary: bool) -> list[Rows]:
         with self.lent() as connection:
@@ -262,11 +278,17 @@ class Connections:
                 cursor = connection.cursor_kept
                 cursor.execute(sql.encode(), values, binary=binary)
                 return [fetched(cursor)]
-            with connection.pipeline():
-                cursors = [
-                    connection.execute(sql.encode(), values, binary=binary)
-                    for sql, values in statements
-                ]
+            try:
+                with connection.pipeline():
+                    cursors = [
+                        connection.execute(sql.encode(), values, binary=binary)
+                        for sql, values in statements
+                    ]
+            except psycopg.Error:
+                # What stands behind the one that failed the driver may take for
+                # prepared, and the server has skipped it.
+                connection.close()
+                raise
             return [fetched(cursor) for cursor in cursors]
 
     def script(self, sql: str) -> None:
@@ -305,10 +327,13 @@ def _is_pooled(connection: Connection) -> bool:
 
 
 def patient(where: str) -> str:
-    """Return what psycopg takes, with PATIENCE for all that it does not say itself."""
+    """Return what psycopg takes, with PATIENCE for all that it does not say itself.
+
+    Texts are UTF-8, whatever it says.
+    """
     said = conninfo_to_dict(where)
     more = {name: value for name, value in PATIENCE.items() if name not in said}
-    return make_conninfo(where, **more)
+    return make_conninfo(where, **more, **_ENCODING)
 
 
 _DUMPERS: Final = (
@@ -332,6 +357,10 @@ def _unless_ended(connection: Connection) -> Connection | None:
         return connection
     connection.close()
     return None
+
+
+def _reason(error: psycopg.Error) -> str:
+    return str(error).strip().partition("\n")[0]
 
 
 def _is_away(error: psycopg.Error) -> bool:

@@ -17,6 +17,7 @@ from timingwheel.stores.postgres.connections import (
     Blobs,
     Bools,
     Database,
+    InTheWayError,
     Ints,
     Statement,
     Texts,
@@ -45,6 +46,7 @@ CONFLICTS: Final = (
     errors.UniqueViolation,
     errors.SerializationFailure,
     errors.DeadlockDetected,
+    InTheWayError,
 )
 """What the database says when somebody else was quicker."""
 
