@@ -15,6 +15,7 @@ from timingwheel.cli.refusal import MisuseError, RefusedError
 from timingwheel.cli.runs import print_run
 from timingwheel.cli.session import Session
 from timingwheel.cli.values import TAG
+from timingwheel.jobs.error_line import error_line
 from timingwheel.jobs.model import Run
 
 dead: Final = noun(
@@ -71,7 +72,7 @@ def list_dead(session: Session, /, *, limit: int, **query: Any) -> None:
                 printer.moment(one.ended_ns),
                 str(one.attempts),
                 one.task,
-                _last_line(one.error),
+                error_line(one.error, _ERROR_CHARS),
             )
             for one in found[:limit]
         ],
@@ -190,8 +191,3 @@ def _on_each(
         printer.say(f"{len(found):,} runs {done}")
     else:
         raise RefusedError("no run of the dead letter is chosen so")
-
-
-def _last_line(error: str | None) -> str:
-    lines = (error or "").strip().splitlines()
-    return lines[-1][:_ERROR_CHARS] if lines else ""

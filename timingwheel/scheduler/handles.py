@@ -10,13 +10,14 @@ import math
 from collections.abc import Callable, Iterable
 from contextlib import AbstractContextManager
 from datetime import date, datetime
-from typing import TypeVar
+from typing import Final, TypeVar
 
 import msgspec
 
 from timingwheel.errors import ArgumentError, TimingWheelError
 from timingwheel.jobs.calendars import NamedCalendar
 from timingwheel.jobs.durations import Duration, duration_ns
+from timingwheel.jobs.error_line import error_line
 from timingwheel.jobs.errors import UnknownRunError
 from timingwheel.jobs.model import (
     Attempt,
@@ -32,6 +33,7 @@ from timingwheel.scheduler.pausing import make_pause
 from timingwheel.scheduler.policies import check_running
 from timingwheel.scheduler.watching import RunWatch, Tell
 
+_ERROR_CHARS: Final = 500
 _Row = TypeVar("_Row")
 
 
@@ -63,8 +65,8 @@ class RunFailedError(TimingWheelError):
         how = run.state.value
         if run.skip_reason is not None:
             how += f" ({run.skip_reason.value})"
-        lines = (run.error or "").strip().splitlines()
-        return f"run {run.id} is {how}" + (f": {lines[-1]}" if lines else "")
+        line = error_line(run.error, _ERROR_CHARS)
+        return f"run {run.id} is {how}" + (f": {line}" if line else "")
 
 
 class RunHandle:

@@ -20,6 +20,7 @@ from timingwheel.scheduler.adding import make_follow_up
 from timingwheel.scheduler.context import LeaseLost
 from timingwheel.scheduler.deadlines import KILL_GRACE_NS, Deadline, Deadlines
 from timingwheel.scheduler.executors.executor import Executor, Work
+from timingwheel.scheduler.failure_log import log_failure
 from timingwheel.scheduler.metrics import Metrics
 from timingwheel.scheduler.tasks import Call
 
@@ -199,7 +200,9 @@ class InHand:
                 "snoozed" if snoozes else finish.outcome.value,
                 self._clock.wall_ns() - finish.started_ns,
             )
-            self._let_go(finish.token, finish)
+            held = self._let_go(finish.token, finish)
+            if held is not None:
+                log_failure(held.work, finish)
         self._wake()  # also when it is told again, as there was no memory for this
 
     def heartbeat(self, work: Work) -> None:

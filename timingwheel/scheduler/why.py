@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Collection
 from typing import Final
 
+from timingwheel.jobs.error_line import error_line
 from timingwheel.jobs.every import duration_words
 from timingwheel.jobs.model import (
     Job,
@@ -127,7 +128,7 @@ class Explainer:
                 started = shown(run.started_ns)
                 return f"{what} runs: attempt {run.attempts} started at {started}."
             case RunState.RETRYING:
-                error = _last_line(run.error)
+                error = _error(run)
                 return f"{what} waits for its next attempt: {run.attempts} failed, {error}."
             case RunState.BLOCKED:
                 return f"{what} waits for {_upstream(job)}."
@@ -197,9 +198,7 @@ def _ended(run: Run) -> str:
             return f"{ran}, succeeded at {shown(run.ended_ns)}{_tried(run)}"
         case RunState.LOST:
             return f"{ran}, and its worker was lost at {shown(run.ended_ns)}"
-    return (
-        f"{ran}, failed at {shown(run.ended_ns)}{_tried(run)}: {_last_line(run.error)}"
-    )
+    return f"{ran}, failed at {shown(run.ended_ns)}{_tried(run)}: {_error(run)}"
 
 
 def _of_skip(skipped: SkipRange) -> str:
@@ -246,6 +245,5 @@ def _late(lag_ns: int) -> str:
     return f"{duration_words(lag_ns // _SECOND_NS * _SECOND_NS)} late"
 
 
-def _last_line(error: str | None) -> str:
-    lines = (error or "no error was kept").strip().splitlines()
-    return lines[-1][:_ERROR_CHARS] if lines else "no error was kept"
+def _error(run: Run) -> str:
+    return error_line(run.error, _ERROR_CHARS) or "no error was kept"

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import asyncio
 import weakref
+from collections.abc import Callable
 
 import msgspec
+import pytest
 
 from tests.scheduler.executors import handlers
 from tests.scheduler.executors.stage import RecordingHost, work_of
+from timingwheel.jobs.error_line import error_line
 from timingwheel.jobs.model import Outcome
+from timingwheel.scheduler.context import Context
 from timingwheel.scheduler.executors.attempt import (
     ERROR_CHARS_MAX,
     attempt_for,
@@ -65,8 +70,39 @@ def test_an_attempt_that_is_given_up_can_add_nothing_more() -> None:
     attempt = attempt_for(work_of(handlers.add.call(1)), RecordingHost())
     attempt.context.add(handlers.add.call(2))
     finish = attempt.abandoned(Outcome.TIMEOUT, "given up")
-    assert (finish.outcome, finish.error) == (Outcome.TIMEOUT, "given up")
+    assert (finish.outcome, finish.error) == (Outcome.TIMEOUT, "timed out: given up")
     assert finish.follow_ups == ()
+
+
+def check_or_raise(ctx: Context) -> None:
+    ctx.check()
+    raise AssertionError
+
+
+async def sleep_or_raise() -> None:
+    await asyncio.get_running_loop().create_future()
+    raise AssertionError
+
+
+@pytest.mark.parametrize("handler", [check_or_raise, sleep_or_raise])
+def test_an_attempt_that_timed_out_says_so_before_it_shows_where_it_was(
+    handler: Callable[..., object],
+) -> None:
+    work = work_of(Task(handler).call())
+    work = work._replace(
+        claim=msgspec.structs.replace(work.claim, timeout_ns=500_000_000)
+    )
+    attempt = attempt_for(work, RecordingHost())
+    attempt.context.ask(Outcome.TIMEOUT)
+
+    finish = attempt.run()
+
+    assert finish.outcome is Outcome.TIMEOUT
+    assert finish.error is not None
+    assert finish.error.startswith(
+        "timed out after 500 milliseconds\n\nTraceback (most recent call last):\n"
+    )
+    assert error_line(finish.error, 100) == "timed out after 500 milliseconds"
 
 
 class Vast:

@@ -31,6 +31,7 @@ from typing import Any, Final
 
 from timingwheel.clock import await_memory
 from timingwheel.jobs.errors import PayloadError
+from timingwheel.jobs.every import duration_words
 from timingwheel.jobs.model import Outcome
 from timingwheel.jobs.store import Claim, Finish
 from timingwheel.scheduler.attempt_log import AttemptLog, LogTail, clean
@@ -42,7 +43,7 @@ from timingwheel.scheduler.context import (
     LeaseLost,
     Snooze,
 )
-from timingwheel.scheduler.executors.executor import Host, Work
+from timingwheel.scheduler.executors.executor import Host, Work, log_ids
 from timingwheel.scheduler.observing import Observation
 from timingwheel.scheduler.tasks import Task
 
@@ -113,6 +114,8 @@ class Attempt:
     def abandoned(self, outcome: Outcome, words: str) -> Finish:
         """Return the end of an attempt that its executor has given up on."""
         self.context.close()
+        if outcome is Outcome.TIMEOUT:
+            words = f"{self._timed_out()}: {words}"
         return self._finish(outcome, error=words)
 
     def _observed(self, then: Callable[[Any], Any] | None) -> Finish:
@@ -193,12 +196,21 @@ class Attempt:
         words = error_text(error)
         if isinstance(error, LeaseLost):
             return self._finish(Outcome.LOST, error=words)
+        if context.asked is Outcome.TIMEOUT:
+            # What it raised, a CancelledError most often, only shows where it was then.
+            words = clean(f"{self._timed_out()}\n\n{words}", ERROR_CHARS_MAX)
         if context.asked is not None:
             return self._finish(context.asked, error=words)
         if isinstance(error, Cancelled):
             return self._finish(Outcome.CANCELLED, error=words)
         gives_up = self.task.retry.gives_up(error)
         return self._finish(Outcome.ERROR, error=words, gives_up=gives_up)
+
+    def _timed_out(self) -> str:
+        timeout_ns = self.claim.timeout_ns
+        return "timed out" + (
+            f" after {duration_words(timeout_ns)}" if timeout_ns is not None else ""
+        )
 
     def _undecodable(self, error: PayloadError | MemoryError) -> Finish:
         self.context.close()
@@ -291,18 +303,6 @@ def canceller(task: asyncio.Task[Any]) -> Callable[[], None]:
             loop.call_soon_threadsafe(task.cancel)
 
     return cancel
-
-
-def log_ids(work: Work) -> dict[str, object]:
-    """Return the `extra` of what an attempt logs."""
-    run = work.claim.run
-    return {
-        "task": work.task.name,
-        "job_id": run.job_id,
-        "run_id": run.id,
-        "attempt": run.attempts,
-        "token": work.claim.token,
-    }
 
 
 def error_text(error: BaseException) -> str:

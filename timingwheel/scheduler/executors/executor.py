@@ -36,6 +36,18 @@ class Work(NamedTuple):
     task: Task
 
 
+def log_ids(work: Work) -> dict[str, object]:
+    """Return the `extra` of what an attempt logs."""
+    run = work.claim.run
+    return {
+        "task": work.task.name,
+        "job_id": run.job_id,
+        "run_id": run.id,
+        "attempt": run.attempts,
+        "token": work.claim.token,
+    }
+
+
 class Host(Protocol):
     """What an executor may ask of the node it works for. Thread-safe."""
 

@@ -27,9 +27,9 @@ from timingwheel.jobs.model import Outcome
 from timingwheel.jobs.store import Finish
 from timingwheel.scheduler.attempt_log import LogTail
 from timingwheel.scheduler.context import TASK_LOGGER, LeaseLost
-from timingwheel.scheduler.executors.attempt import log_ids, may_begin
+from timingwheel.scheduler.executors.attempt import may_begin
 from timingwheel.scheduler.executors.commands import exit_words
-from timingwheel.scheduler.executors.executor import Host, Work
+from timingwheel.scheduler.executors.executor import Host, Work, log_ids
 from timingwheel.scheduler.executors.messages import (
     Add,
     Answer,

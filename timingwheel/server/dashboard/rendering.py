@@ -23,6 +23,7 @@ import msgspec
 from jinja2.runtime import Context
 from markupsafe import Markup
 
+from timingwheel.jobs.error_line import error_line
 from timingwheel.jobs.schedule import instant_datetime
 from timingwheel.server.dashboard.visits import Visit
 from timingwheel.server.dashboard.words import (
@@ -57,6 +58,7 @@ def environment() -> jinja2.Environment:
         exact=exact_words,
         badge=_badge,
         run_url=run_url,
+        error_line=error_line,
         job_url=job_url,
         count=count_words,
         json=_json,

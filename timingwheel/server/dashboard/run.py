@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from typing import Any, Final
 
+from timingwheel.jobs.error_line import error_line
 from timingwheel.jobs.errors import PayloadError, UnknownJobError
 from timingwheel.jobs.model import Attempt, Job, Run, RunState
 from timingwheel.jobs.schedule import instant_datetime
 from timingwheel.jobs.store import CancelResult
 from timingwheel.scheduler.scheduler import Scheduler
 from timingwheel.server.dashboard.rendering import run_url
-from timingwheel.server.dashboard.run_rows import last_line, length_of
+from timingwheel.server.dashboard.run_rows import ERROR_CHARS, length_of
 from timingwheel.server.dashboard.runs import NAV
 from timingwheel.server.dashboard.visits import Page, Redirect, View, Visit
 from timingwheel.server.operations import Role
@@ -39,7 +40,11 @@ def show_run(visit: Visit) -> View:
     handle = scheduler.run(run_id)
     run = handle.get()
     attempts = [
-        (attempt, _took_ns(attempt, now_ns=visit.now_ns), last_line(attempt.error))
+        (
+            attempt,
+            _took_ns(attempt, now_ns=visit.now_ns),
+            error_line(attempt.error, ERROR_CHARS),
+        )
         for attempt in handle.attempts()
     ]
     job = _job(scheduler, run)

@@ -9,6 +9,7 @@ from typing import Any, Final, NamedTuple
 from zoneinfo import ZoneInfo
 
 from timingwheel.errors import ArgumentError
+from timingwheel.jobs.error_line import error_line
 from timingwheel.jobs.errors import UnknownJobError
 from timingwheel.jobs.figures import Measured
 from timingwheel.jobs.model import JobId, Run, RunState
@@ -25,7 +26,7 @@ run, measured with a million."""
 NOT_PLANNED: Final = "so far"
 """In place of a state: all but planned, which are the future and may be very many."""
 ANY: Final = "any"
-_ERROR_CHARS: Final = 200
+ERROR_CHARS: Final = 200
 
 
 class RunRow(NamedTuple):
@@ -116,7 +117,7 @@ def run_rows(scheduler: Scheduler, runs: Sequence[Run], *, now_ns: int) -> list[
             run,
             names.get(run.job_id, ""),
             length_of(run, now_ns=now_ns),
-            last_line(run.error),
+            error_line(run.error, ERROR_CHARS),
         )
         for run in runs
     ]
@@ -139,9 +140,3 @@ def length_of(run: Run, *, now_ns: int) -> int | None:
         return None
     end_ns = now_ns if run.state is RunState.RUNNING else run.ended_ns
     return None if end_ns is None else max(end_ns - run.started_ns, 0)
-
-
-def last_line(error: str | None) -> str:
-    """Return the last line of a traceback, which says what it was."""
-    lines = (error or "").strip().splitlines()
-    return lines[-1][:_ERROR_CHARS] if lines else ""
