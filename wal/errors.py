@@ -18,6 +18,8 @@ is neither the end of a log nor damage to it.
 
 from __future__ import annotations
 
+import os
+
 
 class WalError(Exception):
     """Base of everything that `wal` raises on purpose."""
@@ -43,8 +45,12 @@ class StoreInUseError(WalError):
         *,
         remedy: str = "stop that one first, or open another directory",
     ) -> None:
+        own = f"process {os.getpid()}"
+        # Not said for sure: in two containers both may be process 1.
+        here = " (the number of this process: is it still open here?)"
+        by = holder + (here if holder.partition(",")[0] == own else "")
         super().__init__(
-            f"{path}: in use by {holder}; a directory has one owner at a time: {remedy}"
+            f"{path}: in use by {by}; a directory has one owner at a time: {remedy}"
         )
         self.path = path
         self.holder = holder

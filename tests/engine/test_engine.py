@@ -562,11 +562,16 @@ def test_when_4096_fired_timers_wait_the_tick_thread_waits_and_then_goes_on(
 # -- bad input -----------------------------------------------------------------------------
 
 
+async def on_fire_async(timer_id: int, payload: bytes) -> None:
+    """Would never run, if the engine that has no loop called it."""
+
+
 @pytest.mark.parametrize(
     ("options", "message"),
     [
         ({"on_fire": None}, "on_fire is None: pass handler"),
         ({"on_fire": 5}, "on_fire is 5: pass handler"),
+        ({"on_fire": on_fire_async}, "on_fire is .*AsyncTimerEngine"),
         ({"workers": 0}, "workers is 0: pass 1 to 1,024"),
         ({"snapshot_every_bytes": 0}, "snapshot_every_bytes is 0: pass 1 byte or more"),
         ({"snapshot_every_bytes": "1"}, "snapshot_every_bytes is '1': pass 1 byte"),

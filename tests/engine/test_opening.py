@@ -85,6 +85,44 @@ def test_what_is_no_path_is_refused(place: Any, clock: CountingClock) -> None:
         open_at(place, clock)
 
 
+@pytest.mark.parametrize(
+    ("place", "message"),
+    [
+        ("redis://h:6379/0", "path is 'redis://...': pass a directory; the database"),
+        (Path("sqlite:///jobs.db"), "path is 'sqlite://...': pass a directory"),
+        (
+            "postgresql+psycopg://u:secret@h/db",
+            "path is 'postgresql.psycopg://...': the",
+        ),
+        ("HTTP://h:8765", "path is 'HTTP://...': a server is asked by"),
+        ("file:///tmp/data", "path is 'file://...': pass the path alone"),
+        ("~", "path is '~': ~ is not expanded here"),
+        ("~/data", "path is '~/data': ~ is not expanded here"),
+        ("a\0b", "path is .*holds no NUL"),
+    ],
+)
+def test_a_directory_that_nobody_means_is_not_made(
+    tmp_path: Path,
+    clock: CountingClock,
+    monkeypatch: pytest.MonkeyPatch,
+    place: Any,
+    message: str,
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(ArgumentError, match=message) as refused:
+        open_at(place, clock)
+    assert "secret" not in str(refused.value)
+    assert contents(tmp_path) == {}
+
+
+def test_a_directory_of_such_a_name_can_still_be_meant(
+    tmp_path: Path, clock: CountingClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    for place in ("./redis:/x", "./~", "a:b", "x/~/y"):
+        open_at(place, clock).core.close()
+
+
 def test_an_empty_path_is_refused(clock: CountingClock) -> None:
     with pytest.raises(ArgumentError, match="path is '': name a directory"):
         open_at("", clock)

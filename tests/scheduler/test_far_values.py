@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from datetime import UTC, datetime
 
 import pytest
@@ -9,6 +10,8 @@ import pytest
 from tests.scheduler import program
 from timingwheel.errors import ArgumentError, DeadlineError
 from timingwheel.jobs.errors import UnknownTaskError
+from timingwheel.jobs.model import Cap
+from timingwheel.scheduler.scheduler import Scheduler
 from timingwheel.scheduler.simulation import Sim
 from timingwheel.scheduler.tasks import NamedTask
 
@@ -60,3 +63,36 @@ def test_a_rebind_names_the_task_that_is_not_there(sim: Sim) -> None:
     with pytest.raises(UnknownTaskError) as refused:
         sim.app.rebind("a:b", "c:d")
     assert refused.value.argument == "new"
+
+
+@pytest.mark.parametrize("text", ["a\udcffb", "a\0b"], ids=["surrogate", "nul"])
+def test_a_text_that_not_every_store_can_keep_is_refused_by_name(
+    sim: Sim, text: str
+) -> None:
+    app = sim.app
+    job = app.add(CALL, cron="@daily", name="base")
+    requests: list[tuple[str, Callable[[], object]]] = [
+        ("name", lambda: app.add(CALL, delay=1, name=text)),
+        ("key", lambda: app.add(CALL, delay=1, key=text)),
+        ("queue", lambda: app.add(CALL, delay=1, queue=text)),
+        ("tags", lambda: app.add(CALL, delay=1, tags={text: "x"})),
+        ("tags['x']", lambda: app.add(CALL, delay=1, tags={"x": text})),
+        ("concurrency.key", lambda: app.add(CALL, delay=1, concurrency=Cap(text, 1))),
+        ("job", lambda: app.add(CALL, after=text)),
+        ("note", lambda: app.pause(job, note=text)),
+        ("actor", lambda: app.pause(job, actor=text)),
+        ("note", lambda: app.queue("bulk").pause(note=text)),
+        ("name", lambda: app.queue(text)),
+        ("name", lambda: app.calendar(text)),
+        ("job", lambda: app.cancel(text)),
+        ("job", lambda: app.run(text)),
+        ("search", lambda: app.jobs(search=text)),
+        ("queue", lambda: app.runs(queue=text)),
+        ("old", lambda: app.rebind(text, program.note)),
+        ("worker", lambda: Scheduler(":memory:", worker=text)),
+    ]
+    for argument, request in requests:
+        with pytest.raises(ArgumentError) as refused:
+            request()
+        assert refused.value.argument == argument
+    assert [found.id for found in app.jobs()] == [job.id]

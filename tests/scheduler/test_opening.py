@@ -91,7 +91,7 @@ def test_a_process_that_hangs_is_killed_by_a_cancel(
 
 
 def test_what_cannot_name_a_store_is_refused() -> None:
-    for source in ("", 7, None):
+    for source in ("", 7, None, "redis://h", "http://h", "sqlite:///a", "~/data"):
         with pytest.raises(ArgumentError, match="store"):
             checked_source(source)  # type: ignore[arg-type]
 

@@ -77,6 +77,10 @@ def test_each_says_what_was_found_and_carries_it() -> None:
     assert str(used).endswith(": stop that one first, or open another directory")
     assert (used.path, used.holder) == ("s", "process 7")
     assert str(StoreInUseError("s", "x", remedy="wait")).endswith(": wait")
+    own = StoreInUseError("s", f"process {os.getpid()}, open since noon")
+    assert "open since noon (the number of this process: is it still open here?);" in (
+        str(own)
+    )
     large = RecordTooLargeError(9, 8)
     assert "9 bytes does not fit a frame of at most 8;" in str(large)
     assert (large.size_bytes, large.limit_bytes) == (9, 8)

@@ -11,6 +11,7 @@ import msgspec
 
 from timingwheel.errors import ArgumentError
 from timingwheel.jobs.durations import Duration, duration_ns
+from timingwheel.jobs.letters import checked_letters
 from timingwheel.jobs.model import Job
 from timingwheel.jobs.store import JobRef
 from timingwheel.scheduler.adding import checked_call
@@ -36,7 +37,7 @@ def job_text(job: str | JobRef | Job) -> str:
         return job.id
     if type(job) is not str or not job:
         raise ArgumentError("job", job, "pass a job id, a name, or what add returned")
-    return job
+    return checked_letters(job, "job")
 
 
 def tag_texts(tags: Mapping[str, str] | None) -> list[str] | None:

@@ -6,10 +6,12 @@ argument, what was found, and what to pass instead.
 
 from __future__ import annotations
 
+import inspect
 import math
 import os
+import re
 from collections.abc import Sequence
-from typing import Final
+from typing import Final, TypeVar
 
 from timingwheel.engine.records import DEADLINE_MAX_NS
 from timingwheel.errors import (
@@ -25,6 +27,9 @@ BATCH_TIMERS_MAX: Final = 65_536
 BATCH_BYTES_MAX: Final = 4 << 20
 WORKERS_MAX: Final = 1_024
 _NS: Final = 1_000_000_000
+# One slash is left of two where a Path was made of it.
+_URL: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:/")
+_Handler = TypeVar("_Handler")
 _REACH: Final = "deadlines reach the year 2262; pass an earlier one"
 
 
@@ -174,6 +179,28 @@ def checked_workers(workers: int | None) -> int:
     return workers
 
 
+def checked_handler(on_fire: _Handler) -> _Handler:
+    """Return what a TimerEngine calls when a timer fires.
+
+    Raises:
+        ArgumentError: it cannot be called; or calling it would only make a coroutine,
+            which nobody awaits, and that would acknowledge the timer.
+    """
+    if not callable(on_fire):
+        raise ArgumentError("on_fire", on_fire, "pass handler(timer_id, payload)")
+    if is_coroutine_function(on_fire):
+        raise ArgumentError(
+            "on_fire", on_fire, "a coroutine function is for AsyncTimerEngine"
+        )
+    return on_fire
+
+
+def is_coroutine_function(handler: object) -> bool:
+    """Return whether calling it makes a coroutine, as far as can be told before."""
+    call = getattr(handler, "__call__", None)  # noqa: B004 - an instance may be async
+    return inspect.iscoroutinefunction(handler) or inspect.iscoroutinefunction(call)
+
+
 def checked_snapshot_every(size_bytes: int) -> int:
     """Return how much the log grows at least between two snapshots.
 
@@ -183,6 +210,41 @@ def checked_snapshot_every(size_bytes: int) -> int:
     if type(size_bytes) is not int or size_bytes < 1:
         raise ArgumentError("snapshot_every_bytes", size_bytes, "pass 1 byte or more")
     return size_bytes
+
+
+def checked_directory(path: str | os.PathLike[str], argument: str) -> str:
+    """Return what names a directory, made or not.
+
+    Raises:
+        ArgumentError: it is empty, or a URL or a `~`, which open() would take for the
+            name of a directory without a word; a real one of that name has "./" in front.
+    """
+    place = os.fspath(path)
+    if not isinstance(place, str):
+        raise ArgumentError(argument, path, "pass a directory as text or as a Path")
+    if not place:
+        raise ArgumentError(argument, path, "name a directory; '.' is the current one")
+    if "\0" in place:
+        raise ArgumentError(argument, path, "the name of a directory holds no NUL")
+    if _URL.match(place):
+        scheme = place.partition(":")[0]  # the rest may hold a password
+        raise ArgumentError(argument, f"{scheme}://...", _fix_of(scheme.lower()))
+    if place == "~" or place.startswith("~/"):
+        raise ArgumentError(
+            argument, place, "~ is not expanded here: pass os.path.expanduser(it)"
+        )
+    return place
+
+
+def _fix_of(scheme: str) -> str:
+    """Return what to pass instead of a URL that names no store."""
+    if scheme in ("http", "https"):
+        return "a server is asked by timingwheel.Client(url), or by --url in a shell"
+    if scheme == "file":
+        return "pass the path alone"
+    if scheme.startswith("postgres"):
+        return 'the database of a Scheduler is written "postgresql://..."'
+    return 'pass a directory; the database of a Scheduler is "postgresql://..."'
 
 
 def check_log_options(

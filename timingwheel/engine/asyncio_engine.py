@@ -15,7 +15,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import functools
-import inspect
 import logging
 import os
 from collections import deque
@@ -28,7 +27,11 @@ from timingwheel.engine.acknowledgements import (
     Acknowledgements,
     warn_unacknowledged,
 )
-from timingwheel.engine.arguments import checked_snapshot_every, checked_workers
+from timingwheel.engine.arguments import (
+    checked_snapshot_every,
+    checked_workers,
+    is_coroutine_function,
+)
 from timingwheel.engine.dispatcher import QUEUE_MAX
 from timingwheel.engine.engine import GRACE_SECONDS
 from timingwheel.engine.life import CLOSED
@@ -95,10 +98,7 @@ class AsyncTimerEngine:
         reserve_bytes: int = RESERVE_BYTES,
         atomic_sectors: bool = True,
     ) -> None:
-        call = getattr(on_fire, "__call__", None)  # noqa: B004 - an instance may be async
-        if not (
-            inspect.iscoroutinefunction(on_fire) or inspect.iscoroutinefunction(call)
-        ):
+        if not is_coroutine_function(on_fire):
             raise ArgumentError(
                 "on_fire", on_fire, "pass async def handler(timer_id, payload)"
             )

@@ -25,7 +25,11 @@ from timingwheel.engine.acknowledgements import (
     Acknowledgements,
     warn_unacknowledged,
 )
-from timingwheel.engine.arguments import checked_snapshot_every, checked_workers
+from timingwheel.engine.arguments import (
+    checked_handler,
+    checked_snapshot_every,
+    checked_workers,
+)
 from timingwheel.engine.dispatcher import Dispatcher
 from timingwheel.engine.lane import NONE
 from timingwheel.engine.life import CLOSED
@@ -34,7 +38,7 @@ from timingwheel.engine.records import TimerId
 from timingwheel.engine.snapshotter import SNAPSHOT_EVERY_BYTES, Snapshotter
 from timingwheel.engine.ticker import Ticker
 from timingwheel.engine.timers import Timer
-from timingwheel.errors import ArgumentError, EngineClosedError, TimingWheelError
+from timingwheel.errors import EngineClosedError, TimingWheelError
 from wal.errors import DiskFullError, WalError
 from wal.filesystem import FileSystem
 from wal.log import (
@@ -100,9 +104,7 @@ class TimerEngine:
         reserve_bytes: int = RESERVE_BYTES,
         atomic_sectors: bool = True,
     ) -> None:
-        if not callable(on_fire):
-            raise ArgumentError("on_fire", on_fire, "pass handler(timer_id, payload)")
-        self._on_fire = on_fire
+        self._on_fire = checked_handler(on_fire)
         self._clock = clock if clock is not None else SystemClock()
         worker_count = checked_workers(workers)
         checked_snapshot_every(snapshot_every_bytes)

@@ -6,7 +6,7 @@ import os
 from typing import TypedDict, Unpack
 
 from timingwheel.clock import Clock
-from timingwheel.engine.arguments import check_log_options
+from timingwheel.engine.arguments import check_log_options, checked_directory
 from timingwheel.engine.timers import Timers
 from timingwheel.engine.volatile import MEMORY, VolatileLog
 from timingwheel.errors import ArgumentError
@@ -42,8 +42,8 @@ def open_log(
     """
     if not isinstance(path, str | os.PathLike | FileSystem):
         raise ArgumentError("path", path, "pass a directory, or ':memory:'")
-    if path == "":
-        raise ArgumentError("path", path, "name a directory; '.' is the current one")
+    if not isinstance(path, FileSystem):
+        checked_directory(path, "path")
     check_log_options(
         durability=options.get("durability", "durable"),
         interval_ms=options.get("interval_ms", INTERVAL_MS),

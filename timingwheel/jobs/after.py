@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from typing import Final, Literal
 
 from timingwheel.errors import ArgumentError
+from timingwheel.jobs.letters import checked_letters
 from timingwheel.jobs.store import JobRef
 from timingwheel.jobs.triggers import AfterJobs, AfterOn
 
@@ -83,7 +84,7 @@ def _id_of(job: object) -> str:
         raise ArgumentError(
             "job", job, "pass a job id, or the JobRef that add returned"
         )
-    return found
+    return checked_letters(found, "job")
 
 
 def _checked_on(on: object) -> AfterOn:

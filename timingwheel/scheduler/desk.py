@@ -12,6 +12,7 @@ import msgspec
 
 from timingwheel.errors import ArgumentError
 from timingwheel.jobs.errors import UnknownJobError
+from timingwheel.jobs.letters import checked_letters
 from timingwheel.jobs.model import Job, JobId, Run, RunId, parse_run_id, run_id
 from timingwheel.jobs.schedule import HORIZON_NS, Schedule, instant_ns
 from timingwheel.jobs.scheduling import schedule_of
@@ -59,7 +60,7 @@ class Desk:
             )
         if is_job_id(job):
             return self.store.get(JobId(job))
-        return self.store.find(job)
+        return self.store.find(checked_letters(job, "job"))
 
     def require(self, job: AnyJob) -> Job:
         """Return the job that is meant.

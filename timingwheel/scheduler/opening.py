@@ -11,7 +11,7 @@ from typing import Final, Literal, TypeGuard, Unpack, cast
 from urllib.parse import urlsplit, urlunsplit
 
 from timingwheel.clock import Clock
-from timingwheel.engine.arguments import check_log_options
+from timingwheel.engine.arguments import check_log_options, checked_directory
 from timingwheel.engine.volatile import MEMORY
 from timingwheel.errors import ArgumentError
 from timingwheel.jobs.store import JobStore
@@ -70,9 +70,9 @@ def checked_source(source: StoreSource) -> StoreSource:
         return source
     if not isinstance(source, str | os.PathLike):
         raise ArgumentError("store", source, 'pass a directory, or ":memory:"')
-    if source == "":
-        raise ArgumentError("store", source, "name a directory; '.' is the current one")
-    if is_database(source) and find_spec("psycopg") is None:
+    if not is_database(source):
+        checked_directory(source, "store")
+    elif find_spec("psycopg") is None:
         raise ArgumentError(
             "store",
             "a PostgreSQL URL",

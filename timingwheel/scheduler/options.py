@@ -17,6 +17,7 @@ from timingwheel.errors import ArgumentError
 from timingwheel.jobs.after import After
 from timingwheel.jobs.cron import Cron
 from timingwheel.jobs.durations import Duration, duration_ns
+from timingwheel.jobs.letters import checked_letters
 from timingwheel.jobs.model import (
     Cap,
     Delivery,
@@ -218,7 +219,7 @@ def checked_text(value: object, argument: str) -> str:
     """Return a name, key or other short text.
 
     Raises:
-        ArgumentError: it is empty, too long, or no text.
+        ArgumentError: it is empty, too long, or no text that can be stored.
     """
     if not isinstance(value, str) or not value.strip():
         raise ArgumentError(argument, value, "pass a text that is not empty")
@@ -226,7 +227,7 @@ def checked_text(value: object, argument: str) -> str:
         raise ArgumentError(
             argument, value, f"pass at most {TEXT_CHARS_MAX} characters"
         )
-    return value
+    return checked_letters(value, argument)
 
 
 def checked_name(value: object, argument: str = "name") -> str:

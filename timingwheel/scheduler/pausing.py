@@ -7,6 +7,7 @@ from datetime import datetime
 
 from timingwheel.errors import ArgumentError, DeadlineError
 from timingwheel.jobs.durations import Duration, duration_ns
+from timingwheel.jobs.letters import checked_letters
 from timingwheel.jobs.model import Pause
 from timingwheel.jobs.schedule import HORIZON_NS, instant_ns
 from timingwheel.jobs.store import Instant
@@ -27,13 +28,15 @@ def make_pause(
         until: when it ends by itself: an aware datetime, or this long from now.
 
     Raises:
-        ArgumentError: `until` is past or no moment, or the note is no short text.
+        ArgumentError: `until` is past or no moment, or the note is no short text that can be stored.
         DeadlineError: `until` lies beyond 2262.
     """
     if type(note) is not str or len(note) > TEXT_CHARS_MAX:
         raise ArgumentError("note", note, f"pass at most {TEXT_CHARS_MAX:,} characters")
     if type(actor) is not str or not 1 <= len(actor) <= TEXT_CHARS_MAX:
         raise ArgumentError("actor", actor, "pass who pauses, as a name")
+    checked_letters(note, "note")
+    checked_letters(actor, "actor")
     until_ns = None
     if isinstance(until, datetime):
         until_ns = instant_ns(until, "until")
