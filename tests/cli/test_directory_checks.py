@@ -111,6 +111,20 @@ def test_a_damaged_history_is_found_and_the_store_is_not_opened(
     assert "opening" not in done.out
 
 
+def test_a_history_that_could_not_be_looked_at_is_not_called_damaged(
+    stage: Stage,
+) -> None:
+    stage.add("greet", "--delay", "1h")
+    history = stage.data / "history.db"
+    history.unlink()
+    history.mkdir()  # as on a disk that fails, or is read-only: SQLite says I/O error
+    assert kinds(stage, Disk(stage.data)) == [("history", "unread", False)]
+    done = stage.run("doctor")
+    assert done.code == 1
+    assert "its pages were not looked at: disk I/O error" in done.out
+    assert "restore" not in done.out
+
+
 def test_a_disk_says_what_is_free_and_of_what_kind_it_is(tmp_path: Path) -> None:
     files = FileSystem(tmp_path)
     assert files.free().size_bytes > 0

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import asyncio
 import threading
 from collections.abc import Callable, Sequence
 
 import pytest
 
+from tests.scheduler import program
 from timingwheel.errors import EngineClosedError
 from timingwheel.jobs.model import JobId, Run, RunId, RunState
+from timingwheel.scheduler.asyncio_scheduler import AsyncScheduler
+from timingwheel.scheduler.scheduler import Scheduler
 from timingwheel.scheduler.watching import RunWatch
 from timingwheel.testing import ManualClock
 
@@ -127,3 +131,35 @@ def test_closing_tells_those_who_wait_and_those_who_come_later(
     assert told == [why]
     with pytest.raises(EngineClosedError, match="stopped"):
         watch.wait(RunId("j@6"), None)
+
+
+def test_who_waits_before_anybody_serves_is_told_so(
+    clock: ManualClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    with Scheduler(":memory:", clock=clock, tasks=program.app.tasks) as served:
+        waited = served.run(served.schedule(program.note.call("x"), 9))
+        with pytest.raises(TimeoutError, match="not ended yet; it goes on"):
+            waited.wait(0)
+    assert "waited for" not in caplog.text
+
+    idle = Scheduler(":memory:", clock=clock, tasks=program.app.tasks)
+    handle = idle.run(idle.schedule(program.note.call("x"), 0))
+    for _ in range(2):
+        with pytest.raises(TimeoutError, match=r"no scheduler is started .* start\(\)"):
+            handle.wait(0)
+    idle.stop()
+    words = f"run {handle.id} is waited for, but no scheduler is started"
+    assert caplog.text.count("waited for") == caplog.text.count(words) == 1
+
+
+def test_who_awaits_before_anybody_serves_is_told_so() -> None:
+    async def wait() -> None:
+        app = AsyncScheduler(":memory:", tasks=program.app.tasks)
+        try:
+            handle = await app.run(await app.schedule(program.note.call("x"), 0))
+            with pytest.raises(TimeoutError, match="no scheduler is started"):
+                await handle.wait(0)
+        finally:
+            await app.stop()
+
+    asyncio.run(wait())

@@ -46,8 +46,8 @@ class Examination(NamedTuple):
 
     @property
     def may_open(self) -> bool:
-        """Whether opening it can tell more: it refuses what is damaged."""
-        return all(one.kind != "damage" for one in self.complaints)
+        """Whether opening it can tell more: it refuses what it cannot read."""
+        return all(one.kind not in {"damage", "unread"} for one in self.complaints)
 
 
 def examine(files: FileSystem, now_ns: int) -> Examination:
@@ -174,7 +174,17 @@ def _of_history(files: FileSystem, sizes: dict[str, int]) -> Iterator[Complaint]
     for name in sizes:
         if not name.endswith(".db"):
             continue
-        damage = find_damage(f"{files.path}/{name}")
+        try:
+            damage = find_damage(f"{files.path}/{name}")
+        except OSError as error:
+            yield Complaint(
+                "history",
+                "unread",
+                name,
+                f"its pages were not looked at: {error}",
+                "look after the disk, and as a user who may write to the directory",
+            )
+            continue
         if damage is not None:
             yield Complaint(
                 "history",

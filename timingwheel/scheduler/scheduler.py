@@ -369,7 +369,7 @@ class Scheduler(Requests, Questions):
 
     def _make_watch(self, store: JobStore) -> RunWatch:
         """Return what tells of ends of runs. A simulation has one that never waits."""
-        return RunWatch(store, self.clock)
+        return RunWatch(store, self.clock, is_serving=lambda: self.is_serving)
 
     def _make_node(self, desk: Desk) -> NodeLoop:
         return NodeLoop(

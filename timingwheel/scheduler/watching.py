@@ -7,14 +7,20 @@ between is not missed.
 
 from __future__ import annotations
 
+import logging
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from typing import Final
 
 from timingwheel.clock import Clock
 from timingwheel.jobs.model import Run, RunId
 from timingwheel.jobs.states import FINAL
 from timingwheel.jobs.store import JobStore, TellsOfExpected
+from timingwheel.scheduler.surveying import is_served
+
+_logger = logging.getLogger("timingwheel")
+_IDLE: Final = "no scheduler is started that could run it: call start()"
 
 Tell = Callable[[Run | BaseException], None]
 """Takes the run that has ended, or the reason why nobody will ever tell. Must not wait."""
@@ -26,10 +32,19 @@ class RunWatch:
     Args:
         store: whose runs.
         clock: what to wait by.
+        is_serving: whether this process starts runs of the store now.
     """
 
-    def __init__(self, store: JobStore, clock: Clock) -> None:
+    def __init__(
+        self,
+        store: JobStore,
+        clock: Clock,
+        *,
+        is_serving: Callable[[], bool] = lambda: True,
+    ) -> None:
         self._store = store
+        self._is_serving = is_serving
+        self._warned = False
         self._expecting = store if isinstance(store, TellsOfExpected) else None
         self._clock = clock
         self._lock = threading.Lock()
@@ -62,9 +77,19 @@ class RunWatch:
                 self._expecting.expect_no_more(run_id)
 
     def final(self, run_id: RunId) -> Run | None:
-        """Return a run if it has ended already, else None."""
+        """Return a run if it has ended already, else None.
+
+        Logs, once, if nobody runs what somebody is about to wait for.
+        """
         run = self._store.run(run_id)
-        return run if run is not None and run.state in FINAL else None
+        if run is not None and run.state in FINAL:
+            return run
+        # Of a database it would be one more question for each wait, and another process
+        # may begin to serve it at any time.
+        if not self._warned and self._expecting is None and not self._is_served():
+            self._warned = True
+            _logger.warning("run %s is waited for, but %s", run_id, _IDLE)
+        return None
 
     def wait(self, run_id: RunId, timeout_ns: int | None) -> Run:
         """Return a run once it has ended.
@@ -96,13 +121,15 @@ class RunWatch:
             with changed:
                 while not told:
                     if until_ns is not None and self._clock.monotonic_ns() >= until_ns:
-                        raise TimeoutError(
-                            f"run {run_id} has not ended yet; it goes on"
-                        )
+                        why = "it goes on" if self._is_served() else _IDLE
+                        raise TimeoutError(f"run {run_id} has not ended yet; {why}")
                     self._clock.wait(changed, until_ns)
         if isinstance(told[0], BaseException):
             raise told[0]
         return told[0]
+
+    def _is_served(self) -> bool:
+        return self._is_serving() or is_served(self._store)
 
     def close(self, why: BaseException) -> None:
         """Tell all who wait that nothing will come any more. Idempotent."""

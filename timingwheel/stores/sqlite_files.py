@@ -117,6 +117,10 @@ def find_damage(path: str) -> str | None:
     """Return what is wrong with a database that may be in use; None if all is well.
 
     Reads every page, and writes nothing but SQLite's own index of the log beside it.
+
+    Raises:
+        OSError: it could not be read, so nobody knows: the disk fails, or this user may
+            not write that index, as on a read-only file system.
     """
     address = f"file:{quote(path)}?mode=ro"
     try:
@@ -124,6 +128,9 @@ def find_damage(path: str) -> str | None:
             connection.execute(f"PRAGMA busy_timeout = {int(_BUSY_SECONDS * 1_000)}")
             (found,) = connection.execute("PRAGMA quick_check(1)").fetchone()
     except sqlite3.Error as error:
+        code = getattr(error, "sqlite_errorcode", sqlite3.SQLITE_ERROR) & 0xFF
+        if code not in _DAMAGED:
+            raise OSError(str(error)) from error
         return str(error)
     return None if found == "ok" else str(found)
 
