@@ -88,6 +88,7 @@ def test_who_holds_it_is_told(stage: Stage) -> None:
         # Not the databases: this process has them open.
         seen = examine(Disk(stage.data), stage.clock.wall_ns())
         assert seen.notes["lock"].startswith("held by process ")
+        assert seen.notes["lock"].endswith(", or left so by a crash")
 
     stage.served(look)
     seen = examine(Disk(stage.data), stage.clock.wall_ns())

@@ -75,10 +75,12 @@ def examine(files: FileSystem, now_ns: int) -> Examination:
         *_of_history(files, sizes),
     ]
     databases = {name: size for name, size in sizes.items() if name.endswith(".db")}
+    # Only who takes the lock could tell the two apart, and nothing is taken here.
+    held = f"held by {found.holder}, or left so by a crash"
     notes = {
         "space": f"{files.free().size_bytes // _MIB:,} MiB are free",
         "clock": f"last written at {iso_utc(found.last_wall_ns)}",
-        "lock": f"held by {found.holder}" if found.holder else "nobody holds it",
+        "lock": held if found.holder else "nobody holds it",
         "log": f"{found.records:,} records up to LSN {found.last_lsn}",
         "history": ", ".join(
             f"{name} of {size // 1024:,} KiB" for name, size in databases.items()
