@@ -34,7 +34,6 @@ class Dispatcher:
         workers: how many may run at once, 1 or more.
         on_space: called by a worker when the queue has drained to half, so that the
             tick thread refills it in one go and not timer by timer.
-        name: of the threads.
     """
 
     def __init__(
@@ -44,13 +43,11 @@ class Dispatcher:
         *,
         workers: int,
         on_space: Callable[[], None],
-        name: str = "timingwheel-worker",
     ) -> None:
         self._deliver = deliver
         self._clock = clock
         self._workers = workers
         self._on_space = on_space
-        self._name = name
         mutex = threading.Lock()
         self._changed = threading.Condition(mutex)
         self._done = threading.Condition(mutex)
@@ -103,7 +100,7 @@ class Dispatcher:
 
     def _start_worker(self) -> None:
         thread = threading.Thread(
-            target=self._run, name=f"{self._name}-{self._started}", daemon=True
+            target=self._run, name=f"timingwheel-worker-{self._started}", daemon=True
         )
         self._started += 1
         self._threads.add(thread)

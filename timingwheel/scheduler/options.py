@@ -230,16 +230,16 @@ def checked_text(value: object, argument: str) -> str:
     return checked_letters(value, argument)
 
 
-def checked_name(value: object, argument: str = "name") -> str:
+def checked_name(value: object) -> str:
     """Return the name of a job, which can be told from an id.
 
     Raises:
         ArgumentError: it cannot.
     """
-    name = checked_text(value, argument)
+    name = checked_text(value, "name")
     if is_job_id(name) or "@" in name:
         raise ArgumentError(
-            argument,
+            "name",
             name,
             "a name has no @ and is no UUID: those mean runs and job ids",
         )

@@ -99,18 +99,18 @@ def delivery_kind(value: object, argument: str = "delivery") -> Delivery:
     return _known(Delivery, word, value, argument=argument, fix=fix)
 
 
-def catch_up_rule(value: object, argument: str = "catch_up") -> CatchUp:
+def catch_up_rule(value: object) -> CatchUp:
     """Return what a resume does with what the pause has passed over.
 
     Args:
         value: "skip", "latest", "all", "since(2h)", or a CatchUp.
-        argument: what messages call it.
 
     Raises:
         ArgumentError: it is none of those.
     """
     if isinstance(value, CatchUp):
         return value
+    argument = "catch_up"
     fix = 'pass "skip", "latest", "all" or "since(2h)"'
     word, bounds = _parsed(value, argument, fix=fix)
     if word not in _CATCH_UP_BOUNDS or (word == "since" and not bounds):

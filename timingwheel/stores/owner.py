@@ -301,9 +301,7 @@ class StoreOwner:
             self.state.news = True
             self.core.wake.notify_all()
 
-    def live_job(
-        self, decision: Decision, job_id: JobId, *, argument: str = "job"
-    ) -> Job:
+    def live_job(self, decision: Decision, job_id: JobId) -> Job:
         """Return a live job; a plain one is promoted in this group.
 
         Raises:
@@ -316,7 +314,7 @@ class StoreOwner:
         row = self.read.plain_row(job_id)
         if row is None:
             raise UnknownJobError(
-                argument, job_id, "pass the id of a job that is not over yet"
+                "job", job_id, "pass the id of a job that is not over yet"
             )
         running = self.state.running.get(row.token) if row.fired else None
         row.promote(

@@ -250,7 +250,6 @@ def dashboard_routes(
     live: LiveStreams,
     tokens: TokenBook | None,
     audit: AuditBook,
-    pages: tuple[Page, ...] = PAGES,
 ) -> list[BaseRoute]:
     """Return the routes of the dashboard; they take all paths that are left.
 
@@ -262,7 +261,6 @@ def dashboard_routes(
         live: the streams of open pages.
         tokens: who may sign in; None: nobody need.
         audit: who did what.
-        pages: which there are.
     """
     dashboard = Dashboard(
         scheduler,
@@ -274,7 +272,7 @@ def dashboard_routes(
     )
     static = _StaticFiles(packages=[("timingwheel.server.dashboard", "static")])
     return [
-        *(_route(dashboard, page) for page in pages),
+        *(_route(dashboard, page) for page in PAGES),
         Route("/live", live.serve),
         Mount("/static", static),
         Route("/{path:path}", dashboard.nowhere, methods=["GET", "POST"]),

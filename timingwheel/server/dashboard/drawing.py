@@ -122,7 +122,6 @@ def lines(
     *,
     label: str,
     titles: Sequence[str],
-    least: float = 1.0,
 ) -> Chart:
     """Draw lines; where a value is None a line has a gap.
 
@@ -131,10 +130,9 @@ def lines(
         series: which lines there are.
         label: what the chart shows, in words.
         titles: for each place, shown while the pointer is over it.
-        least: the upper edge means at least this.
     """
     known = [one for row in values for one in row if one is not None]
-    top = nice_top(max(known, default=0), least=least)
+    top = nice_top(max(known, default=0))
     parts = []
     for place, one in enumerate(series):
         path = _path([row[place] for row in values], top)
