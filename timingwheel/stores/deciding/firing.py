@@ -125,27 +125,16 @@ def carry_out(
         )
     runs_max = job.trigger.runs_max
     made = job.runs_made
-    over: list[list[int]] = []
-    skip_starts = [skip.first_ns for skip in plan.skips]
-    in_a_row = False
-    reached: list[int] = [skip.last_ns for skip in plan.skips]
+    tried: list[tuple[int, bool]] = []
     for planned in plan.runs:
         if is_used_up(runs_max, made):
             break
         run = _run_of(decision, job, planned, schedule=schedule, rng=rng)
-        reached.append(run.nominal_ns)
-        if _admit(decision, job, run):
-            made += 1
-            in_a_row = False
-            continue
-        # Not if others that do not run lie between: they are in a range of their own.
-        if in_a_row and not _lies_between(skip_starts, over[-1][-1], run.nominal_ns):
-            over[-1].append(run.nominal_ns)
-        else:
-            over.append([run.nominal_ns])
-        in_a_row = True
+        is_admitted = _admit(decision, job, run)
+        made += is_admitted
+        tried.append((run.nominal_ns, is_admitted))
     follow = None if is_used_up(runs_max, made) else plan.next
-    for row in over:
+    for row in _refused_in_rows(tried, [skip.first_ns for skip in plan.skips]):
         decision.note_skips(
             job.id,
             SkipReason.OVERLAP,
@@ -153,6 +142,7 @@ def carry_out(
             last_ns=row[-1],
             count=len(row),
         )
+    reached = [skip.last_ns for skip in plan.skips] + [ns for ns, _ in tried]
     reached_ns = max([*reached, job.reached_ns or 0])
     since_ns = job.reached_ns if job.reached_ns is not None else job.since_ns
     _note_excluded(decision, job, since_ns, reached_ns)
@@ -172,6 +162,30 @@ def carry_out(
 def is_used_up(runs_max: int | None, made: int) -> bool:
     """Return whether a job has had all its runs; an update may have set fewer."""
     return runs_max is not None and made >= runs_max
+
+
+def _refused_in_rows(
+    tried: list[tuple[int, bool]], skip_starts_ns: list[int]
+) -> list[list[int]]:
+    """Return the occurrences that were not admitted, each unbroken row as a list.
+
+    Args:
+        tried: nominal times in order, and whether each was admitted.
+        skip_starts_ns: where the plan's own skip ranges begin, in order; a row is broken
+            by one of them, and by a run.
+    """
+    rows: list[list[int]] = []
+    is_in_row = False
+    for nominal_ns, is_admitted in tried:
+        if is_admitted:
+            is_in_row = False
+            continue
+        if is_in_row and not _lies_between(skip_starts_ns, rows[-1][-1], nominal_ns):
+            rows[-1].append(nominal_ns)
+        else:
+            rows.append([nominal_ns])
+        is_in_row = True
+    return rows
 
 
 def _lies_between(starts_ns: list[int], first_ns: int, last_ns: int) -> bool:
