@@ -14,6 +14,7 @@ from tests.postgres import Postgres
 from tests.server.process import served
 from timingwheel.client.client import Client
 from timingwheel.jobs.model import RunState
+from timingwheel.scheduler.tasks import NamedTask
 
 NARROW = {"width": 360, "height": 740}
 LOOKS = {
@@ -133,3 +134,19 @@ def test_the_nodes_of_a_database_are_shown_and_fit(
         )
         assert wider <= 0
         page.goto("about:blank")  # before the server goes, and its stream with it
+
+
+def test_one_long_name_does_not_push_the_other_columns_out_of_sight(
+    url: str, opens: Opens
+) -> None:
+    long = "x" * 512
+    call = NamedTask("heartbeat").call()
+    with Client(url) as app:
+        app.add(call, delay="1h", name=long, queue="q" * 512, tags={"t": long})
+    page = opens(**LOOKS["light"])
+    for path in ("/jobs", "/runs", "/queues"):
+        page.goto(url + path, wait_until="load")
+        hidden = page.locator(".table").first.evaluate(
+            "e => e.scrollWidth - e.clientWidth"
+        )
+        assert hidden <= 0, path
