@@ -198,3 +198,18 @@ def test_a_job_that_is_not_there_ends_with_1(stage: Stage) -> None:
         done = stage.run("job", *words, "nobody")
         assert done.code == 1, done
         assert "JOB is 'nobody'" in done.err
+
+
+def test_what_others_have_written_cannot_steer_the_terminal(stage: Stage) -> None:
+    name = "a\x1b]0;title\x07\nforged  active"
+    job = stage.add("greet", "--delay", "1h", "--name", name, "--tag", "team=\x9b2J")
+    shown = r"a\x1b]0;title\x07\nforged  active"
+
+    heading, row = stage.ok("job", "list").out.splitlines()
+    assert row.startswith(shown), heading
+    stage.ok("job", "pause", job, "--note", "\x1b[2J")
+    told = stage.ok("job", "show", job).out + stage.ok("job", "explain", job).out
+    told += stage.run("job", "show", "no\x1b[2Jname").err
+    assert r"\x1b[2J" in told
+    assert not set(told) & {"\x1b", "\x07", "\x9b"}
+    assert stage.ok("--json", "job", "show", job).json["name"] == name

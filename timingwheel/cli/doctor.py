@@ -203,5 +203,5 @@ def _print(
         line = f"{look:<8} {click.style(mark, fg=colour):<14} {notes.get(look, '')}"
         click.echo(line.rstrip())
         for one in mine:
-            click.echo(f"  {one.kind}: {one.subject}: {one.message}")
-            click.echo(f"    {one.fix}")
+            printer.say(f"  {one.kind}: {one.subject}: {one.message}")
+            printer.say(f"    {one.fix}")

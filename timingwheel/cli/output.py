@@ -7,6 +7,7 @@ spaces apart, and nothing is cut. Times are shown by the user's clock with its o
 from __future__ import annotations
 
 import json
+import re
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
@@ -35,6 +36,7 @@ _STYLES: Final[Mapping[str, str]] = {
     "skipped": "bright_black",
     "done": "bright_black",
 }
+_CONTROLS: Final = re.compile(r"[\x00-\x1f\x7f-\x9f]")
 _RELATIVE: Final = (("d", 86_400), ("h", 3_600), ("m", 60), ("s", 1))
 
 
@@ -69,12 +71,12 @@ class Printer:
     def say(self, text: str = "") -> None:
         """Print a sentence; for programs nothing."""
         if not self.as_json:
-            click.echo(text)
+            click.echo(printable(text))
 
     def hint(self, text: str) -> None:
         """Print a remark that is no part of the answer, on standard error."""
         if not self.as_json:
-            click.echo(click.style(text, dim=True), err=True)
+            click.echo(click.style(printable(text), dim=True), err=True)
 
     def table(
         self, columns: Sequence[str], rows: Iterable[Sequence[str]], *, empty: str = ""
@@ -94,7 +96,7 @@ class Printer:
         found = [(name, value) for name, value in facts if value]
         width = max((len(name) for name, _ in found), default=0)
         for name, value in found:
-            head, *rest = value.splitlines() or [""]
+            head, *rest = printable(value).splitlines() or [""]
             click.echo(f"{click.style(name.ljust(width), bold=True)}  {_styled(head)}")
             for line in rest:
                 click.echo(f"{'':{width}}  {line}")
@@ -138,6 +140,24 @@ class Printer:
         return f"{self.moment(ns)} ({f'in {words}' if away_s >= 0 else f'{words} ago'})"
 
 
+def printable(text: str, *, lines: bool = True) -> str:
+    """Return a text whose control characters are seen and not obeyed.
+
+    Names, notes, logs and errors are written by others, also by way of the HTTP API: they
+    may not move the cursor, name the window or forge a line of a table.
+
+    Args:
+        text: what was stored.
+        lines: whether it may have several, and tabs.
+    """
+    return _CONTROLS.sub(
+        lambda found: (
+            found[0] if lines and found[0] in "\n\t" else repr(found[0])[1:-1]
+        ),
+        text,
+    )
+
+
 def short_length(seconds: int) -> str:
     """Return a length of time by its two largest units, such as "5m 20s"."""
     parts: list[str] = []
@@ -150,7 +170,8 @@ def short_length(seconds: int) -> str:
 
 def plain_table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> Iterable[str]:
     """Return lines of columns, two spaces apart, with the headings first."""
-    whole = [[one.upper() for one in columns], *rows]
+    shown = [[printable(cell, lines=False) for cell in row] for row in rows]
+    whole = [[one.upper() for one in columns], *shown]
     widths = [max(len(row[place]) for row in whole) for place in range(len(columns))]
     for row in whole:
         cells = (cell.ljust(width) for cell, width in zip(row, widths, strict=True))
@@ -172,7 +193,8 @@ def _print_rich(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
     for name in columns:
         table.add_column(name, overflow="fold")
     for row in rows:
-        table.add_row(*(Text(cell, style=_rich_style(cell)) for cell in row))
+        cells = [printable(cell, lines=False) for cell in row]
+        table.add_row(*(Text(cell, style=_rich_style(cell)) for cell in cells))
     Console().print(table)
 
 

@@ -34,6 +34,7 @@ from timingwheel.cli.logs import log
 from timingwheel.cli.migrating import migrate
 from timingwheel.cli.moving import migrate_store
 from timingwheel.cli.nodes import node, shard
+from timingwheel.cli.output import printable
 from timingwheel.cli.queues import queue
 from timingwheel.cli.refusal import (
     DONE,
@@ -130,7 +131,9 @@ def _tell(text: str, *, kind: str, ctx: click.Context | None) -> None:
     if ctx is not None and flags_of(ctx).get("json"):
         click.echo(json.dumps({"error": {"kind": kind, "message": text}}), err=True)
         return
-    click.echo(f"{click.style('error:', fg='red', bold=True)} {text}", err=True)
+    click.echo(
+        f"{click.style('error:', fg='red', bold=True)} {printable(text)}", err=True
+    )
 
 
 def _flushed(code: int) -> int:

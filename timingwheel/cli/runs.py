@@ -8,7 +8,7 @@ import click
 
 from timingwheel.cli.documents import attempt_document, decoded, run_document
 from timingwheel.cli.grammar import noun, option, verb
-from timingwheel.cli.output import Printer, as_words, short_length
+from timingwheel.cli.output import Printer, as_words, printable, short_length
 from timingwheel.cli.paging import Paging, paged, paging_options
 from timingwheel.cli.refusal import RefusedError
 from timingwheel.cli.session import Session
@@ -120,7 +120,7 @@ def logs(session: Session, *, run_id: str, attempt: int | None) -> None:
         )
         for text in (one.log, one.error):
             if text:
-                click.echo(text.rstrip("\n"))
+                click.echo(printable(text.rstrip("\n")))
 
 
 @verb(
