@@ -64,6 +64,10 @@ def send_with_late_ctx(to: str, ctx: str) -> str:
     return to + ctx
 
 
+def send_to_context(to: str, context: Context) -> str:
+    return to
+
+
 async def send_async(to: str) -> str:
     return to
 

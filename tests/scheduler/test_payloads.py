@@ -331,3 +331,39 @@ def test_equal_sets_are_equal_bytes_in_every_process() -> None:
         for seed in ("1", "2", "3")
     }
     assert len(found) == 1
+
+
+@pytest.mark.parametrize(
+    ("form", "value", "kept"),
+    [
+        ("msgpack", {404: 2, 200: 1}, {404: 2, 200: 1}),
+        ("json", {404: 2, 200: 1}, {"404": 2, "200": 1}),
+        ("msgpack", [{"by": {1.5: {2}}}], [{"by": {1.5: [2]}}]),
+    ],
+)
+def test_a_result_may_have_numbers_as_keys(
+    form: Any, value: object, kept: object
+) -> None:
+    codec = Task(functions.anything, form=form).codec
+    assert codec.decode_result(codec.encode_result(value)) == kept
+
+
+def test_a_coroutine_that_nobody_awaited_is_told_how_it_is_meant() -> None:
+    async def forgotten() -> None: ...
+
+    coroutine = forgotten()
+    with (
+        contextlib.closing(coroutine),
+        pytest.raises(PayloadError, match="await it, in"),
+    ):
+        Task(functions.anything).codec.encode_result(coroutine)
+
+
+def test_an_argument_with_numbers_as_keys_is_told_what_keys_are() -> None:
+    with pytest.raises(TaskError, match="the keys of a dict are text"):
+        Task(functions.anything).call({1: "a"})
+
+
+def test_a_context_that_is_not_the_first_parameter_is_told_where_it_goes() -> None:
+    with pytest.raises(TaskError, match=r"context is .*given to the first parameter"):
+        Task(functions.send_to_context)

@@ -143,14 +143,14 @@ class PayloadCodec:
             body = (
                 _PICKLE_MARK + pickle.dumps(value)
                 if self.pickled
-                else self._encode(value)
+                else self._result_body(value)
             )
         except MemoryError:
             raise
         except Exception as error:  # whatever an object's own __reduce__ raises
             raise PayloadError(
-                f"{self._task} returned a {type(value).__qualname__} that cannot be "
-                f"kept ({error}): return None, or a value of msgspec's types"
+                f"{self._task} returned a value of type {type(value).__qualname__} that "
+                f"cannot be kept ({error}): {_fix_of(value)}return None, or a value of msgspec's types"
             ) from error
         if len(body) > RESULT_BYTES_MAX:
             raise PayloadError(
@@ -180,6 +180,15 @@ class PayloadCodec:
                 "write another form before?"
             ) from error
 
+    def _result_body(self, value: object) -> bytes:
+        try:
+            return self._encode(value)
+        except TypeError:
+            # A dict with numbers as keys has no place in that order. Of results nobody
+            # needs one, but whoever shows them writes JSON, which not all keys allow.
+            as_json = msgspec.json.encode(value)
+            return as_json if self.form == "json" else msgspec.msgpack.encode(value)
+
     # -- writing ------------------------------------------------------------------------
 
     def _body(self, passed: dict[str, object]) -> bytes:
@@ -208,13 +217,14 @@ class PayloadCodec:
             try:
                 body = self._encode(value)
             except Exception as cause:  # noqa: BLE001 - whatever the value raises
-                return TaskError(
-                    name,
-                    value,
-                    f"{self.form} cannot hold it ({cause}); pass "
+                fix = (
+                    f"the keys of a dict are text, in {self._signature.text} too"
+                    if "str keys" in str(cause)
+                    else f"{self.form} cannot hold it ({cause}); pass "
                     f"{self._signature.shown_type(name)}, or something that it can be "
-                    "looked up by",
+                    "looked up by"
                 )
+                return TaskError(name, value, fix)
             try:
                 if self.form == "json":
                     msgspec.json.decode(body, type=kind)
@@ -306,6 +316,11 @@ class PayloadCodec:
             f"a payload of version {version} does not fit {self._signature.text}, "
             f"version {self.version} of task {self._task} ({error}): {fix}"
         )
+
+
+def _fix_of(value: object) -> str:
+    """Return what to say first of a result that cannot be kept."""
+    return "await it, in async def; or " if inspect.isawaitable(value) else ""
 
 
 def _raw(body: bytes) -> dict[str, Any]:

@@ -164,6 +164,10 @@ class Signature:
             ) from error
 
     def _require_storable(self, name: str, kind: Any) -> None:
+        if kind is Context:
+            raise TaskError(
+                name, kind, "the Context is given to the first parameter alone"
+            )
         fix = (
             "it cannot be stored; annotate the parameter with a type that msgspec knows "
             "(a dataclass or a Struct, for example), or declare the task with pickle=True"

@@ -143,7 +143,7 @@ def test_a_result_that_cannot_be_kept_is_an_error_that_says_so(
 ) -> None:
     finish = run_one(make_stage(kind), handlers.return_object.call())
     assert (finish.outcome, finish.gives_up) == (Outcome.ERROR, True)
-    assert "returned a object that cannot be kept" in (finish.error or "")
+    assert "returned a value of type object that cannot be kept" in (finish.error or "")
 
 
 @pytest.mark.parametrize("kind", ALL)
