@@ -822,3 +822,21 @@ async def test_in_interval_mode_too_much_unsynced_is_waited_for_on_a_thread(
     gate.open()
     await waiting
     await engine.close()
+
+
+def test_a_change_of_the_working_directory_leads_to_no_other_directory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def ignore(timer_id: int, payload: bytes) -> None: ...
+
+    async def use(engine: AsyncTimerEngine) -> int:
+        async with engine:
+            return await engine.schedule(60, b"kept")
+
+    (tmp_path / "other").mkdir()
+    monkeypatch.chdir(tmp_path)
+    engine = AsyncTimerEngine("data", on_fire=ignore)
+    monkeypatch.chdir("other")
+    asyncio.run(use(engine))
+    assert (tmp_path / "data").exists()
+    assert list((tmp_path / "other").iterdir()) == []

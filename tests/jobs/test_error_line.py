@@ -80,6 +80,8 @@ def test_words_without_a_traceback_stand_for_themselves() -> None:
         "timed out"
     )
     assert error_line(None, 100) == ""
+    broken = f"cannot be made in its process:\n{_kept(lambda: _raise(ValueError('a')))}"
+    assert error_line(broken, 100) == "cannot be made in its process: ValueError: a"
     assert error_line(" \n", 100) == ""
 
 

@@ -113,3 +113,19 @@ def test_a_worker_name_is_never_used_twice() -> None:
     first, second = worker_name(), worker_name()
     assert first != second
     assert str(os.getpid()) in first
+
+
+def test_a_change_of_the_working_directory_leads_to_no_other_store(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "other").mkdir()
+    monkeypatch.chdir(tmp_path)
+    app = Scheduler("data", tasks=program.app.tasks)
+    app.schedule(program.note.call("x"), "1h")
+    app.stop()
+    monkeypatch.chdir("other")
+    app.start()
+    assert len(app.jobs()) == 1
+    app.stop()
+    assert app.directory == str(tmp_path / "data")
+    assert list((tmp_path / "other").iterdir()) == []

@@ -213,7 +213,9 @@ def checked_snapshot_every(size_bytes: int) -> int:
 
 
 def checked_directory(path: str | os.PathLike[str], argument: str) -> str:
-    """Return what names a directory, made or not.
+    """Return the absolute path of a directory, made or not.
+
+    Absolute, so that a later change of the working directory leads to no other one.
 
     Raises:
         ArgumentError: it is empty, or a URL or a `~`, which open() would take for the
@@ -233,7 +235,7 @@ def checked_directory(path: str | os.PathLike[str], argument: str) -> str:
         raise ArgumentError(
             argument, place, "~ is not expanded here: pass os.path.expanduser(it)"
         )
-    return place
+    return os.path.abspath(place)
 
 
 def _fix_of(scheme: str) -> str:

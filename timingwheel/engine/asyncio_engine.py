@@ -36,7 +36,7 @@ from timingwheel.engine.dispatcher import QUEUE_MAX
 from timingwheel.engine.engine import GRACE_SECONDS
 from timingwheel.engine.life import CLOSED
 from timingwheel.engine.loop_commits import LoopCommits
-from timingwheel.engine.opening import open_timers
+from timingwheel.engine.opening import open_timers, settled
 from timingwheel.engine.records import TimerId
 from timingwheel.engine.snapshotter import SNAPSHOT_EVERY_BYTES, Snapshotter
 from timingwheel.engine.ticker import Ticker
@@ -108,7 +108,7 @@ class AsyncTimerEngine:
         self._snapshot_every_bytes = checked_snapshot_every(snapshot_every_bytes)
         self._open_timers = functools.partial(
             open_timers,
-            path,
+            settled(path),
             self._clock,
             may_wait=False,
             durability=durability,

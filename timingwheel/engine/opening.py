@@ -31,6 +31,21 @@ class LogOptions(TypedDict, total=False):
     atomic_sectors: bool
 
 
+def settled(
+    path: str | os.PathLike[str] | FileSystem,
+) -> str | FileSystem:
+    """Return what to open, a directory by its absolute path; nothing is opened.
+
+    Raises:
+        ArgumentError: it cannot be meant.
+    """
+    if not isinstance(path, str | os.PathLike | FileSystem):
+        raise ArgumentError("path", path, "pass a directory, or ':memory:'")
+    if isinstance(path, FileSystem) or path == MEMORY:
+        return path
+    return checked_directory(path, "path")
+
+
 def open_log(
     path: str | os.PathLike[str] | FileSystem,
     clock: Clock,
@@ -40,10 +55,7 @@ def open_log(
 
     Raises as TimerEngine; nothing stays locked then.
     """
-    if not isinstance(path, str | os.PathLike | FileSystem):
-        raise ArgumentError("path", path, "pass a directory, or ':memory:'")
-    if not isinstance(path, FileSystem):
-        checked_directory(path, "path")
+    path = settled(path)
     check_log_options(
         durability=options.get("durability", "durable"),
         interval_ms=options.get("interval_ms", INTERVAL_MS),

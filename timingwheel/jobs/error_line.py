@@ -32,11 +32,15 @@ def error_line(error: str | None, limit: int) -> str:
 
     Returns:
         The type and the first line of the message of the exception that was raised last;
-        the first line of words that have no traceback in front. Empty if there is none.
+        the first line of words that have no traceback in front, with that if they end
+        with a colon. Empty if there is none.
     """
     lines = (error or "").strip("\r\n").splitlines()
     if lines and _HEADER.match(lines[0]):
         lines = _after_frames("\n".join(lines)) or lines
+    elif lines and lines[0].endswith(":") and any(map(_HEADER.match, lines)):
+        # Words of ours, and what they are about: both in one line.
+        lines = [f"{lines[0]} {error_line(chr(10).join(lines[1:]), limit)}"]
     told = [line.strip() for line in lines if line.strip()][:2]
     # A message may begin with an empty line: "OperationalError: " says nothing yet.
     line = " ".join(told if told and told[0].endswith(":") else told[:1])

@@ -61,7 +61,7 @@ _SERVERS: Final = ("postgresql://", "postgres://")
 
 
 def checked_source(source: StoreSource) -> StoreSource:
-    """Return what names a store; nothing is opened.
+    """Return what names a store, a directory by its absolute path; nothing is opened.
 
     Raises:
         ArgumentError: it cannot name one.
@@ -70,9 +70,11 @@ def checked_source(source: StoreSource) -> StoreSource:
         return source
     if not isinstance(source, str | os.PathLike):
         raise ArgumentError("store", source, 'pass a directory, or ":memory:"')
+    if source == MEMORY:
+        return MEMORY
     if not is_database(source):
-        checked_directory(source, "store")
-    elif find_spec("psycopg") is None:
+        return checked_directory(source, "store")
+    if find_spec("psycopg") is None:
         raise ArgumentError(
             "store",
             "a PostgreSQL URL",
@@ -240,7 +242,7 @@ def place_of(source: StoreSource) -> tuple[str | None, str | None]:
         return source.path if type(source) is FileSystem else None, None
     if callable(source) or source == MEMORY:
         return None, None
-    return os.fspath(source), None
+    return checked_directory(source, "store"), None
 
 
 def without_secret(place: str) -> str:
