@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import sys
 import weakref
 from collections.abc import Callable
 
@@ -169,3 +171,25 @@ def test_what_cannot_be_told_as_it_was_gives_back_what_the_handler_held() -> Non
     finish = attempt.run()
     assert finish.log == "let go"
     assert finish.error == "how it ended cannot be told: MemoryError"
+
+
+def fork(how: str) -> int:
+    """Return the exit code of a child that leaves the handler in some way."""
+    pid = os.fork()
+    if pid == 0:
+        if how == "exit":
+            sys.exit(7)
+        if how == "raise":
+            raise ValueError("in the child")
+        return 0
+    return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+
+
+@pytest.mark.filterwarnings("ignore:.*multi-threaded:DeprecationWarning")
+@pytest.mark.parametrize(("how", "code"), [("exit", 7), ("raise", 1), ("return", 0)])
+def test_a_fork_that_comes_back_from_the_handler_ends_there(
+    how: str, code: int
+) -> None:
+    finish = attempt_for(work_of(Task(fork).call(how)), RecordingHost()).run()
+    assert finish.result is not None
+    assert msgspec.msgpack.decode(finish.result) == code

@@ -23,6 +23,7 @@ import contextlib
 import contextvars
 import logging
 import os
+import sys
 import traceback
 from collections.abc import Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -142,11 +143,14 @@ class Attempt:
             call = self._decoded()
         except (PayloadError, MemoryError) as error:
             return self._surely(self._undecodable, error)
+        pid = os.getpid()
         try:
             value = self._on_own_loop(call) if self.task.is_async else self._call(call)
+            _leave_if_forked(pid, None)
             if then is not None:
                 value = then(value)
         except BaseException as error:  # noqa: BLE001 - nothing may pass by unreported
+            _leave_if_forked(pid, error)
             return self._surely(self._raised, error)
         return self._surely(self._returned, value)
 
@@ -316,6 +320,23 @@ def error_text(error: BaseException) -> str:
     except Exception as fault:  # noqa: BLE001 - an exception's own methods can raise too
         name = type(error).__qualname__
         return f"{name}, which cannot be shown ({type(fault).__qualname__})"
+
+
+def _leave_if_forked(pid: int, error: BaseException | None) -> None:
+    """End this process if it is a fork that the handler made and let come back here.
+
+    It would wait for work that never comes, and whoever forked it, for its end.
+    """
+    if os.getpid() == pid:
+        return
+    code = 0 if error is None else 1
+    if isinstance(error, SystemExit):
+        code = error.code if isinstance(error.code, int) else int(bool(error.code))
+    elif error is not None:
+        traceback.print_exception(error)
+    with contextlib.suppress(Exception):
+        sys.stdout.flush()
+    os._exit(code & 0xFF)
 
 
 def _from_handler_on(error: BaseException) -> TracebackType | None:
