@@ -152,6 +152,7 @@ def test_a_parameter_that_cannot_be_stored_is_refused_with_the_task(
         ({"timeout": 0}, "timeout"),
         ({"timeout": "soon"}, "timeout"),
         ({"priority": 1.5}, "priority"),
+        ({"priority": 1_000_001}, "priority"),
         ({"executor": "asyncio"}, "executor"),
     ],
 )

@@ -264,7 +264,8 @@ def checked_priority(value: object) -> int:
         raise ArgumentError(
             "priority",
             value,
-            "pass a whole number; one step is worth a minute of waiting",
+            f"pass a whole number from {-PRIORITY_MAX:,} to {PRIORITY_MAX:,}, higher is "
+            "sooner; one step is worth a minute of waiting",
         )
     return value
 

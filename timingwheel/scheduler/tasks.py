@@ -27,7 +27,7 @@ from timingwheel.jobs.durations import Duration, duration_ns
 from timingwheel.jobs.errors import TaskError, UnknownTaskError
 from timingwheel.jobs.model import DEFAULT_QUEUE, Delivery, Payload
 from timingwheel.scheduler.observing import AttemptObserver
-from timingwheel.scheduler.options import checked_text
+from timingwheel.scheduler.options import checked_priority, checked_text
 from timingwheel.scheduler.payloads import Form, PayloadCodec, Upgrade
 from timingwheel.scheduler.places import place_of
 from timingwheel.scheduler.retrying import Retry
@@ -178,11 +178,7 @@ class Task:
                 "executor", executor, "it runs coroutines: make the function async def"
             )
         self.queue: Final = checked_text(queue, "queue")
-        if type(priority) is not int:
-            raise TaskError(
-                "priority", priority, "pass a whole number, higher is sooner"
-            )
-        self.priority: Final = priority
+        self.priority: Final = checked_priority(priority)
         self.secret: Final = _checked_secret(secret, signature, pickled=pickle)
         self.observer: AttemptObserver | None = None
         functools.update_wrapper(self, function)
