@@ -130,6 +130,9 @@ def test_with_the_program_arguments_are_checked_and_defaults_count(
     wrong = stage.run(*app, "job", "add", "greet", "n:=2", "--delay", "1h")
     assert wrong.code == 2
     assert "to" in wrong.err
+    text = stage.run(*app, "job", "add", "greet", "to=a", "n=2", "--delay", "1h")
+    assert text.code == 2
+    assert "got `str` - at `$.n`; name=5 passes a text, name:=5 a number" in text.err
     unknown = stage.run(*app, "job", "add", "nobody", "--delay", "1h")
     assert unknown.code == 1
     assert "greet" in unknown.err

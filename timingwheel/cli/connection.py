@@ -270,7 +270,10 @@ def checked_call(
     except TaskError as error:
         if error.argument != "args":
             raise
-        raise MisuseError(f"the arguments of {task}: {error.fix}") from error
+        hint = ""
+        if "got `str`" in error.fix:
+            hint = "; name=5 passes a text, name:=5 a number, and so any JSON"
+        raise MisuseError(f"the arguments of {task}: {error.fix}{hint}") from error
 
 
 @contextmanager
