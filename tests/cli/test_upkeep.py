@@ -182,8 +182,11 @@ def test_completion_is_printed_for_each_shell(stage: Stage, shell: str) -> None:
     assert "_TIMINGWHEEL_COMPLETE" in done.out
 
 
-def test_the_demonstration_shows_a_crash_and_a_clock_change(stage: Stage) -> None:
+def test_the_demonstration_shows_a_crash_and_a_clock_change(
+    stage: Stage, caplog: pytest.LogCaptureFixture
+) -> None:
     done = stage.bare("demo")
+    assert caplog.record_tuples == []  # no warnings between the lines of the story
     assert done.code == 0
     assert "catch_up" in done.out
     assert "2026-03-29 03:00:00+02:00" in done.out

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import logging
+from collections.abc import Iterator
+from contextlib import contextmanager
 from datetime import UTC, datetime
 from typing import Final
 from zoneinfo import ZoneInfo
@@ -13,7 +16,7 @@ from timingwheel.cli.grammar import verb
 from timingwheel.cli.output import Printer
 from timingwheel.cli.session import Session
 from timingwheel.jobs.model import Run
-from timingwheel.scheduler.context import Context
+from timingwheel.scheduler.context import TASK_LOGGER, Context
 from timingwheel.scheduler.retrying import Retry
 from timingwheel.scheduler.scheduler import Scheduler
 from timingwheel.scheduler.simulation import Sim
@@ -46,7 +49,7 @@ def demo(session: Session) -> None:
     Everything happens in memory, on a simulated clock and disk.
     """
     printer = session.printer
-    with Sim(_program, start=START) as sim:
+    with _failures_untold(), Sim(_program, start=START) as sim:
         _tell(printer, "Friday noon. Two jobs, durable as soon as add returns:")
         for job in sim.app.jobs():
             _tell(printer, f"  {_name(job.task)}: {sim.app.explain(job)}")
@@ -81,6 +84,17 @@ def demo(session: Session) -> None:
             "At 02:30 on Sunday the clocks were set forward: that time did not exist, "
             "and the report ran at the end of the gap, once.",
         )
+
+
+@contextmanager
+def _failures_untold() -> Iterator[None]:
+    """Keep the failures that belong to the story out of the log, for a while."""
+    level = TASK_LOGGER.level
+    TASK_LOGGER.setLevel(logging.CRITICAL)
+    try:
+        yield
+    finally:
+        TASK_LOGGER.setLevel(level)
 
 
 def _program(app: Scheduler) -> None:
