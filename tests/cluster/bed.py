@@ -35,6 +35,7 @@ SECONDS_MAX = 60
 SHARDS = 16
 PUTTER = "putter"
 _LOOK_SECONDS = 0.02
+_WORK_SECONDS = 5
 _PAYLOAD = Payload(b"\x80")  # no arguments
 _FORKS = multiprocessing.get_context("forkserver")
 _FORKS.set_forkserver_preload(["tests.cluster.node"])
@@ -217,7 +218,11 @@ class Node:
     @property
     def has_said(self) -> bool:
         """Whether something can be heard, if only that it is gone."""
-        return self._pipe.poll(0)
+        return self.says_within(0)
+
+    def says_within(self, seconds: float) -> bool:
+        """Whether something can be heard before so long has passed."""
+        return self._pipe.poll(seconds)
 
     def words(self) -> str:
         """What it has logged."""
@@ -365,6 +370,17 @@ class Bed:
                 words = "\n".join(f"{node.name}: {node.words()}" for node in self.nodes)
                 raise NodeError(f"it does not come to that: {words}\n{self.left()}")
             pause.wait(_LOOK_SECONDS)
+
+    def hear_struck(self, node: Node) -> None:
+        """Wait for a node to say that its fault has come to pass.
+
+        There is work for it as long as that takes: on a busy machine others may do all.
+        """
+        for _ in range(SECONDS_MAX // _WORK_SECONDS):
+            if node.says_within(_WORK_SECONDS):
+                break
+            self.put(plain=12, named=0, recurring=0)
+        node.hear("struck")
 
     def outlive(self, node: Node, *others: Node) -> int:
         """Wait until a node's lease is past and others have all that it had.

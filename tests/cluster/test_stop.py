@@ -61,7 +61,7 @@ def test_a_node_that_sleeps_inside_a_call_is_refused_when_it_wakes(
     sleeper, *others = bed.start(
         ("sleeper", {"fault": fault, "work_s": 0.02}), "a", "b"
     )
-    sleeper.hear("struck")
+    bed.hear_struck(sleeper)
     bed.wait_until(sleeper.has_stopped)
     in_flight = bed.outlive(sleeper, *others)
     woken, back = wake_up(bed, sleeper)
