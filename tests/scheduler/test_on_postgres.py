@@ -72,6 +72,39 @@ def test_a_node_goes_on_when_the_database_is_back(postgres: Postgres) -> None:
         other.stop()
 
 
+# Nobody could foresee it.
+BROKEN = """
+CREATE FUNCTION test_break() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN RAISE EXCEPTION 'this table is broken'; END $$;
+CREATE TRIGGER test_break BEFORE INSERT ON timingwheel_past FOR EACH ROW
+EXECUTE FUNCTION test_break();
+"""
+
+
+def test_what_a_node_had_that_stopped_for_good_others_do_though_its_process_lives(
+    postgres: Postgres,
+) -> None:
+    where = postgres.new_schema()
+    app, other = Scheduler(where), Scheduler(where)
+    app.task(name="double")(double)
+    task = other.task(name="double")(double)
+    failed = threading.Event()
+    app.add_failure_listener(lambda _: failed.set())
+    with psycopg.connect(where, autocommit=True) as admin, app:
+        other.jobs(limit=1)
+        admin.execute(BROKEN.encode())
+        ref = other.add(task.call(2), delay=0)
+        assert failed.wait(30)
+        admin.execute("DROP TRIGGER test_break ON timingwheel_past")
+        while admin.execute("SELECT 1 FROM timingwheel_member").fetchall():
+            pass  # the test's own time-out ends it
+        assert not app.is_serving
+        with other:
+            assert other.run(ref).wait(timeout=30).result == b"\x04"
+            outcomes = [one.outcome for one in other.run(ref).attempts()]
+            assert outcomes == ["lost", "ok"]
+
+
 def test_what_waits_behind_a_handler_that_is_long_is_ready_for_others(
     postgres: Postgres,
 ) -> None:

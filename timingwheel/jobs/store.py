@@ -545,6 +545,13 @@ class Clustered(Protocol):
     def hand_over(self) -> None:
         """Fire nothing more and have others do it; attempts in hand go on."""
 
+    def withdraw(self) -> None:
+        """Do nothing any more: others fire, and start again what is in hand here.
+
+        For a node that cannot go on though its process does: else its leases would be
+        renewed, and nobody would do its work. Never raises.
+        """
+
 
 @runtime_checkable
 class TellsOfQuiet(Protocol):

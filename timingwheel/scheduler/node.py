@@ -203,11 +203,9 @@ class NodeLoop:
             Whether there may be more to do at once.
 
         Raises:
-            DiskFullError: there is no room; what was got before is released, the rest
-                stays as it was.
-            OSError: likewise.
-            EngineFailedError: the log failed.
-            CommitUnknownError: likewise, during this turn.
+            DiskFullError, OSError: there is no room; what was got before is released,
+                the rest stays as it was.
+            EngineFailedError, CommitUnknownError: the log failed.
         """
         self.in_hand.end_overdue()
         if self._clustered is not None and self._serving:
@@ -398,3 +396,5 @@ class NodeLoop:
             exc_info=error,
         )
         self._on_failed(error)
+        if self._clustered is not None:
+            self._clustered.withdraw()

@@ -637,6 +637,15 @@ class PostgresStore:
         """Fire nothing more, and let others; what workers have goes on. See Clustered."""
         self._serving.hand_over()
 
+    def withdraw(self) -> None:
+        """Give no sign of life any more, and let go of what there is. See Clustered."""
+        self._tending.stop()
+        self._trust.lose("this node has stopped for good")
+        try:
+            self._members.close()
+        except Exception:
+            _logger.exception("others take over when the lease has run out")
+
     def take_on(self, worker: str) -> TakenOn | None:
         """Return what a remote worker has that joined here or elsewhere; see Clustered."""
         return self._members.take_on(worker)

@@ -15,6 +15,7 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable, Iterable, Sequence
+from typing import Final
 
 from timingwheel.clock import Clock
 from timingwheel.jobs.leases import trusted_ns
@@ -22,6 +23,10 @@ from timingwheel.jobs.store import Claim, Finish, Verdict
 
 _logger = logging.getLogger("timingwheel")
 
+_LOST: Final = (
+    "this process has lost its lease and begins anew, since no beat was answered in time, "
+    "or others believe it dead"
+)
 LossListener = Callable[[Sequence[int]], None]
 """Called with the tokens of the attempts that are lost."""
 
@@ -107,8 +112,12 @@ class Trust:
             self._incs.clear()
             self._held.clear()
 
-    def lose(self) -> None:
-        """End the life, if there is one: drop what was claimed, and tell."""
+    def lose(self, why: str = _LOST) -> None:
+        """End the life, if there is one: drop what was claimed, and tell.
+
+        Args:
+            why: for people.
+        """
         with self.changed:
             if self._until_ns is None:
                 return
@@ -117,11 +126,7 @@ class Trust:
             lost = sorted(self._held.intersection(self._claimed))
             self._held.clear()
             self._drop(lost)
-        _logger.warning(
-            "this process has lost its lease: no beat was answered in time, or others "
-            "believe it dead. It drops %d attempts and begins anew",
-            len(lost),
-        )
+        _logger.warning("%s: %d attempts are dropped", why, len(lost))
         for listener in self.listeners:
             listener(lost)
 
