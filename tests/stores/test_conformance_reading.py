@@ -57,6 +57,26 @@ def test_pages_of_jobs_show_each_job_once(
     assert {job.id for job in found[-3:]} == set(jobs[:3])  # live ones first
 
 
+@pytest.mark.parametrize(
+    "name", ["a\0b", "'\"%s%%\\$1", "\N{GRINNING FACE}e\N{COMBINING ACUTE ACCENT}"]
+)
+def test_names_keys_and_tags_may_hold_any_character(stage: Stage, name: str) -> None:
+    job = stage.put(60, name=name, queue=name, tags={name: name})
+    keyed = stage.put(60, key=name)
+    assert stage.put(60, key=name) == keyed
+    found = stage.store.find(name)
+    assert found is not None
+    assert (found.id, found.name, found.queue) == (job, name, name)
+    assert [one.id for one in stage.all_jobs(name=name)] == [job]
+    assert [one.id for one in stage.all_jobs(queue=name)] == [job]
+    assert [one.id for one in stage.all_jobs(tags={name: name})] == [job]
+    stage.advance(60)
+    stage.step()
+    assert stage.states(job) == ["succeeded"]
+    assert stage.store.find(name) is None
+    assert stage.put(60, name=name) != job
+
+
 def test_a_job_that_a_retry_revived_is_shown_once(stage: Stage) -> None:
     job = stage.put(0, retry=NO_RETRY)
     stage.step(Outcome.ERROR)

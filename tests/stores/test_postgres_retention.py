@@ -208,6 +208,53 @@ def test_a_day_that_is_old_is_dropped_and_no_row_of_it_deleted(
     assert stage.all_jobs() == []
 
 
+def test_partitions_stand_beside_the_whole_table_whichever_schema_comes_first(
+    stage: PostgresStage,
+) -> None:
+    [(schema,)] = stage.sql("SELECT current_schema()")
+    stage.sql(f"CREATE SCHEMA other_{schema}")
+    with Partitions(stage.store._connections)._connections.lent() as connection:
+        path = f"SET search_path = other_{schema}, {schema}"
+        connection.execute(path.encode(), prepare=False)
+    pass_days(stage, 1)
+    made = partition_of(day_of(stage.now_ns) + DAYS_AHEAD)
+    assert made in tables(stage)
+    stage.put(0)
+    stage.step()
+    pass_days(stage, 8)
+    stage.purge()
+    assert places(stage) == {}
+
+
+def test_who_may_drop_no_day_says_so_and_forgets_the_rest(
+    stage: PostgresStage, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A role that may read and write is not the owner."""
+    [(schema,)] = stage.sql("SELECT current_schema()")
+    role = f"guest_{schema}"
+    kept = stage.put(0)
+    stage.step()
+    day = today(stage)
+    for _ in range(8):
+        stage.advance(DAY / SECOND)
+    over = stage.put(0)
+    stage.step()  # on a day without a partition
+    stage.sql(f"CREATE ROLE {role}")
+    stage.sql(f"GRANT USAGE ON SCHEMA {schema} TO {role}")
+    stage.sql(f"GRANT ALL ON ALL TABLES IN SCHEMA {schema} TO {role}")
+    with stage.store._connections.lent() as connection:
+        connection.execute(f"SET ROLE {role}".encode(), prepare=False)
+    for _ in range(8):
+        stage.advance(DAY / SECOND)
+    stage.purge()
+    assert places(stage) == {kept: {day}}
+    assert over not in places(stage)
+    assert "serve as the tables' owner" in caplog.text
+    with stage.store._connections.lent() as connection:
+        connection.execute("RESET ROLE", prepare=False)
+    stage.sql(f"DROP OWNED BY {role}")
+
+
 def test_a_drop_keeps_dead_letters_last_runs_and_what_lives(
     stage: PostgresStage,
 ) -> None:

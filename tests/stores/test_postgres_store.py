@@ -29,6 +29,7 @@ from tests.stores.stage import (
     every,
     misfire,
 )
+from timingwheel.errors import ArgumentError
 from timingwheel.jobs.calendars import NamedCalendar
 from timingwheel.jobs.errors import UnknownRunError
 from timingwheel.jobs.model import (
@@ -56,7 +57,7 @@ from timingwheel.stores.postgres import schema
 from timingwheel.stores.postgres.candidates import Candidate
 from timingwheel.stores.postgres.claiming import Claiming
 from timingwheel.stores.postgres.loading import Loading
-from timingwheel.stores.postgres.making import SchemaError
+from timingwheel.stores.postgres.making import SchemaError, UnfitDatabaseError
 from timingwheel.stores.postgres.owner import Item
 from timingwheel.stores.postgres.replanning import Replanning
 from timingwheel.stores.postgres.store import PostgresStore
@@ -618,6 +619,40 @@ def test_newer_tables_are_refused(postgres: Postgres) -> None:
         connection.execute("UPDATE timingwheel_meta SET version = 99, oldest = 99")
     with pytest.raises(SchemaError, match="schema 99"):
         PostgresStore.open(where)
+
+
+def test_a_role_that_may_make_no_tables_is_told_what_it_needs(
+    postgres: Postgres,
+) -> None:
+    where = postgres.new_schema().replace("search_path%3D", "search_path%3Dno_")
+    with pytest.raises(UnfitDatabaseError, match="CREATE SCHEMA jobs AUTHORIZATION"):
+        PostgresStore.open(where)
+
+
+def test_a_database_without_room_for_every_text_is_refused(postgres: Postgres) -> None:
+    with psycopg.connect(postgres.where, autocommit=True) as admin:
+        admin.execute("CREATE DATABASE latin ENCODING 'LATIN1' TEMPLATE template0")
+    with pytest.raises(UnfitDatabaseError, match="encoding is LATIN1"):
+        PostgresStore.open(f"{postgres.where} dbname=latin")
+
+
+def test_names_too_long_for_an_index_are_refused_before_a_node_meets_them(
+    stage: PostgresStage,
+) -> None:
+    """Written, such a run would be an error of each fire, of each node."""
+    wide = "\N{SNOWMAN}"
+    queue, task = wide * 512, wide * 500
+    for options in ({}, {"name": "n"}):
+        with pytest.raises(ArgumentError, match="3,036 bytes"):
+            stage.put(0, queue=queue, task=task, **options)
+    job = stage.put(0, queue=queue)
+    with pytest.raises(ArgumentError, match="shorten"):
+        stage.store.rebind("t", task)
+    other = stage.put(0, task=task, name="n")
+    with pytest.raises(ArgumentError, match="shorten"):
+        stage.store.update(other, Change(queue=queue), if_revision=None)
+    stage.step()
+    assert stage.states(job) == ["succeeded"]
 
 
 def test_the_database_clock_is_the_stores(postgres: Postgres) -> None:

@@ -22,7 +22,7 @@ from timingwheel.jobs.triggers import AfterJobs
 from timingwheel.stores.deciding.decision import Decision
 from timingwheel.stores.deciding.live import LiveRun, RunKey, is_held
 from timingwheel.stores.deciding.view import Changed
-from timingwheel.stores.history_entries import HistoryRun, encode
+from timingwheel.stores.history_entries import HistoryRun, encode, searched
 from timingwheel.stores.identity import require_run_id
 from timingwheel.stores.postgres.rows import (
     LiveRow,
@@ -338,7 +338,8 @@ class RowChanges:
         (self.jobs if row is not None else self.new_jobs).append(values)
         was_live = row is not None and row.live
         if job.name is not None:
-            name = (shard_of(job.name, self._shards), job.name, job_id)
+            text = searched(job.name)
+            name = (shard_of(text, self._shards), text, job_id)
             is_over = not is_live or job.state is JobState.CANCELLED
             if was_live and is_over:
                 self.old_names.append(name)

@@ -11,6 +11,12 @@ from __future__ import annotations
 
 from typing import Final, NamedTuple
 
+from timingwheel.errors import ArgumentError
+from timingwheel.stores.history_entries import searched
+
+NAMES_BYTES_MAX: Final = 2_560
+"""Of a queue and a task together, in UTF-8: PostgreSQL refuses an entry of an index of more
+than 2,704 bytes, and a run that may not be written would stop each node that comes to it."""
 LANES_MAX: Final = 256
 """With more lanes, what is due is found as it comes."""
 
@@ -38,6 +44,23 @@ WITH RECURSIVE {LANE}
 SELECT queue, task, base, lead_ns FROM lane LIMIT %s
 """
 """Lanes, at most so many."""
+
+
+def require_names_fit(queue: str, task: str) -> None:
+    """Return if the names of a job's queue and of its task fit into the index of lanes.
+
+    Raises:
+        ArgumentError: together they are too long.
+    """
+    size = len(searched(queue).encode(errors="surrogatepass"))
+    size += len(searched(task).encode(errors="surrogatepass"))
+    if size > NAMES_BYTES_MAX:
+        raise ArgumentError(
+            "queue",
+            queue,
+            f"its name and that of the task {task!r} take {size:,} bytes as UTF-8, and "
+            f"in PostgreSQL {NAMES_BYTES_MAX:,} fit together: shorten one of them",
+        )
 
 
 class Lane(NamedTuple):

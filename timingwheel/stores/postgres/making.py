@@ -13,6 +13,8 @@ from timingwheel.jobs.errors import NoStoreError
 from timingwheel.stores.postgres.connections import Connections
 from timingwheel.stores.postgres.schema import MIGRATIONS, SCHEMA_1, SCHEMA_MIN, VERSION
 
+_ENCODINGS: Final = ("UTF8", "SQL_ASCII")
+"""Of a database: such as have room for every text."""
 _THERE: Final = "SELECT to_regclass('timingwheel_meta')"
 _META: Final = "SELECT store, shards, version, oldest, arriving FROM timingwheel_meta"
 _FIRST_META: Final = (
@@ -42,6 +44,10 @@ class SchemaError(TimingWheelError):
             f"the job store has schema {self.found}, and this version of timingwheel "
             f"knows {SCHEMA_MIN} to {VERSION}: {self.fix}"
         )
+
+
+class UnfitDatabaseError(TimingWheelError):
+    """A store cannot be made in this database, by this role; nothing was changed."""
 
 
 class StillArrivingError(TimingWheelError):
@@ -114,10 +120,20 @@ def make_ready(
     Raises:
         SchemaError: the tables are not such as this version works with.
         StillArrivingError: a store is on its way into them.
+        UnfitDatabaseError: there are none, and none can be made here.
     """
     # Else another node was quicker, and is done.
     with contextlib.suppress(errors.DuplicateTable, errors.UniqueViolation):
-        _make(connection, shards, arriving)
+        try:
+            _make(connection, shards, arriving)
+        except (errors.InsufficientPrivilege, errors.InvalidSchemaName) as error:
+            reason = str(error).partition("\n")[0]
+            raise UnfitDatabaseError(
+                f"the job store's tables cannot be made ({reason}): give the role a schema "
+                f"that is first in its search path, by CREATE SCHEMA jobs AUTHORIZATION "
+                f"{connection.info.user}; ALTER ROLE {connection.info.user} SET "
+                "search_path = jobs"
+            ) from error
     row = connection.execute(_META).fetchone()
     assert row is not None
     store, found, version, oldest, on_its_way = row
@@ -149,6 +165,12 @@ def _make(
     with connection.transaction():
         if connection.execute(_THERE).fetchone() != (None,):
             return
+        encoding = connection.info.parameter_status("server_encoding")
+        if encoding not in _ENCODINGS:
+            raise UnfitDatabaseError(
+                f"the database's encoding is {encoding}, which has no room for every text: "
+                "CREATE DATABASE jobs ENCODING 'UTF8' TEMPLATE template0"
+            )
         store = uuid.uuid4() if arriving is None else arriving
         connection.execute(SCHEMA_1.encode())
         connection.execute(_FIRST_META, [VERSION, VERSION, store, shards, arriving])

@@ -20,6 +20,7 @@ from timingwheel.stores.identity import StoreTag
 from timingwheel.stores.postgres.changes import RowChanges
 from timingwheel.stores.postgres.connections import Connections, Database
 from timingwheel.stores.postgres.guard import Guard, Lease, Stale
+from timingwheel.stores.postgres.lanes import require_names_fit
 from timingwheel.stores.postgres.loading import Loading
 from timingwheel.stores.postgres.measuring import Tally
 from timingwheel.stores.postgres.plain_end import PlainEnds
@@ -134,7 +135,11 @@ class PostgresOwner:
         Args:
             draft: what is asked for.
             on: a connection of the caller's; None: one of our own.
+
+        Raises:
+            ArgumentError: its names are too long.
         """
+        require_names_fit(draft.queue, draft.task)
         database = self.connections if on is None else on
         seq = self._numbers.take()
         job_id = self.tag.unkeyed(seq)

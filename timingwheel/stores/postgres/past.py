@@ -34,8 +34,15 @@ _NAME: Final = "timingwheel_past_"
 _EPOCH: Final = dt.date(1970, 1, 1)
 
 _PARTITIONS: Final = """
-SELECT c.relname FROM pg_inherits i JOIN pg_class c ON c.oid = i.inhrelid
+SELECT c.relname, c.oid::regclass::text FROM pg_inherits i
+JOIN pg_class c ON c.oid = i.inhrelid
 WHERE i.inhparent = 'timingwheel_past'::regclass
+"""
+# Beside the whole table, whichever schema comes first for who makes it; who has another
+# search path would not find it.
+_SCHEMA: Final = """
+SELECT relnamespace::regnamespace::text FROM pg_class
+WHERE oid = 'timingwheel_past'::regclass
 """
 _MAKE: Final = """
 SET LOCAL lock_timeout = '{wait_ms}ms';
@@ -75,12 +82,12 @@ class Partitions:
 
     def __init__(self, connections: Connections) -> None:
         self._connections = connections
-        self._is_refused = False
+        self._warned: set[str] = set()
 
     def days(self) -> list[int]:
         """Return the days that have a partition, the oldest first."""
         found: list[int] = []
-        for (name,) in self._connections.rows(_PARTITIONS):
+        for name, _ in self._connections.rows(_PARTITIONS):
             digits = name.removeprefix(_NAME)
             if digits.isdecimal():
                 date = dt.date(int(digits[:-4]), int(digits[-4:-2]), int(digits[-2:]))
@@ -100,19 +107,18 @@ class Partitions:
             try:
                 self._make(day)
             except errors.InsufficientPrivilege as error:
-                if not self._is_refused:
-                    self._is_refused = True
-                    _logger.warning(
-                        "no partition can be made for what ends from now on, so it will be "
-                        "deleted row by row: grant CREATE on the schema (%s)",
-                        str(error).partition("\n")[0],
-                    )
+                self._warn(
+                    "no partition can be made for what ends from now on, so it will be "
+                    "deleted row by row: grant CREATE on the schema, and serve as the "
+                    "tables' owner",
+                    error,
+                )
                 return
 
     def _make(self, day: int) -> None:
-        sql = _MAKE.format(
-            wait_ms=LOCK_WAIT_MS, name=partition_of(day), first=day, end=day + 1
-        )
+        [(schema,)] = self._connections.rows(_SCHEMA)
+        name = f"{schema}.{partition_of(day)}"
+        sql = _MAKE.format(wait_ms=LOCK_WAIT_MS, name=name, first=day, end=day + 1)
         try:
             self._connections.script(sql)
         except (*_SOMEBODY_ELSE_DID, *_NOT_NOW):
@@ -122,9 +128,22 @@ class Partitions:
 
     def drop(self, day: int) -> bool:
         """Drop the partition of a day, and all that is in it; False: not now, try again."""
-        sql = _DROP.format(wait_ms=LOCK_WAIT_MS, name=partition_of(day))
+        places: dict[str, str] = dict(self._connections.rows(_PARTITIONS))
+        place = places.get(partition_of(day))
+        if place is None:
+            return True  # somebody else did
         try:
-            self._connections.script(sql)
+            self._connections.script(_DROP.format(wait_ms=LOCK_WAIT_MS, name=place))
         except _NOT_NOW:
             return False
+        except errors.InsufficientPrivilege as error:
+            self._warn(
+                "what is old cannot be dropped: serve as the tables' owner", error
+            )
+            return False
         return True
+
+    def _warn(self, what: str, error: errors.InsufficientPrivilege) -> None:
+        if what not in self._warned:
+            self._warned.add(what)
+            _logger.warning("%s (%s)", what, str(error).partition("\n")[0])

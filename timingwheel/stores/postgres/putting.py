@@ -16,6 +16,7 @@ from timingwheel.stores.deciding.putting import (
 )
 from timingwheel.stores.identity import StoreTag
 from timingwheel.stores.postgres.changes import PLAIN, NewPlain
+from timingwheel.stores.postgres.lanes import require_names_fit
 from timingwheel.stores.postgres.owner import PostgresOwner
 from timingwheel.stores.postgres.view import LoadedView, Wanted
 from timingwheel.stores.records import PlainJob
@@ -29,6 +30,8 @@ def put(
     if_exists: IfExists = "update",
 ) -> list[JobRef]:
     """Make jobs in one group; see JobStore.put."""
+    for draft in drafts:
+        require_names_fit(draft.queue, draft.task)
     view = decision.view
     assert isinstance(view, LoadedView)
     return put_all(

@@ -22,6 +22,7 @@ from functools import partial
 from typing import Final, Self
 
 import msgspec
+from msgspec import UNSET
 
 from timingwheel.clock import WAIT_MAX_NS, Clock, SystemClock
 from timingwheel.jobs.calendars import NamedCalendar
@@ -79,6 +80,7 @@ from timingwheel.stores.postgres.errors import DatabaseAwayError
 from timingwheel.stores.postgres.expecting import Expecting
 from timingwheel.stores.postgres.forecast import load_ahead
 from timingwheel.stores.postgres.hinting import POLL_NS, Hinting
+from timingwheel.stores.postgres.lanes import require_names_fit
 from timingwheel.stores.postgres.limits import FireLimits
 from timingwheel.stores.postgres.listing import Listing
 from timingwheel.stores.postgres.loading import Loading
@@ -348,6 +350,8 @@ class PostgresStore:
 
         def decide(decision: Decision) -> None:
             job = self._owner.live_job(decision, job_id)
+            if change.queue is not UNSET:
+                require_names_fit(change.queue, job.task)
             changed[:] = [
                 changing.update(decision, job, change, if_revision=if_revision)
             ]
@@ -462,6 +466,7 @@ class PostgresStore:
             moved.discard(job_id)
             if job is None or job.state is JobState.CANCELLED or job.task != old:
                 return
+            require_names_fit(job.queue, new)
             changing.rebind(decision, job, new, rng=self._owner.rng)
             moved.add(job_id)
 
