@@ -119,6 +119,21 @@ def test_jobs_run_behind_a_pooler_in_transaction_mode(pooled: str) -> None:
     assert results == [2 * n for n in range(JOBS)]
 
 
+def test_behind_a_pooler_statements_are_planned_as_elsewhere_and_nobody_elses_are(
+    pooled: str,
+) -> None:
+    """Compiled, a look at new tables takes two seconds."""
+    sql = "SELECT current_setting('jit'), current_setting('enable_seqscan')"
+    connections = Connections(pooled)
+    assert connections.rows(sql) == [("off", "off")]
+    assert connections.named_rows(sql, {}) == [("off", "off")]
+    assert connections.all([(sql, ()), (sql, ())]) == [[("off", "off")]] * 2
+    with psycopg.connect(pooled, autocommit=True) as other:
+        for _ in range(10):  # whichever session it gets
+            assert other.execute(sql.encode()).fetchall() == [("on", "on")]
+    connections.close()
+
+
 def test_statements_are_prepared_unless_a_pooler_stands_between(
     pooled: str, postgres: Postgres
 ) -> None:

@@ -46,10 +46,15 @@ Else a thread that waits for an answer could wait for a quarter of an hour, or f
 # table empty, and that plan reads all of it, for each of 256 shards, when 6,000 runs have
 # come (1.4 s a look). Of new tables it expects many rows, and has a statement compiled first.
 # So neither is left to it; what else it would join from end to end: keys.py.
-# Behind a pooler that shares sessions it holds for most statements; it is no harm there.
 _BY_INDEX: Final = "SET jit = off; SET enable_seqscan = off"
+# Behind a pooler a session is others', too, so each message says it for itself: compiled, a
+# look at new tables takes 2 s, else 10 ms.
+_BY_INDEX_ONCE: Final = (
+    "SELECT set_config('jit', 'off', true), set_config('enable_seqscan', 'off', true)"
+)
 Statement = tuple[str, Sequence[object]]
 """SQL and its parameters."""
+_AnyStatement = tuple[str, Sequence[object] | Mapping[str, object]]
 Rows = list[tuple[Any, ...]]
 
 
@@ -67,10 +72,12 @@ class Connection(psycopg.Connection[tuple[Any, ...]]):
         cursor_kept: for one statement after the other: a new one for each costs 7 us, as
             it learns anew how each type is written.
         heard: tells whether the server has said something that nobody asked for.
+        is_pooled: whether a pooler stands between.
     """
 
     cursor_kept: psycopg.Cursor[tuple[Any, ...]]
     heard: select.poll
+    is_pooled: bool
 
     def keep(self) -> None:
         """Make what is kept, once the adapters are known."""
@@ -244,7 +251,7 @@ class Connections:
     def named_rows(self, sql: str, values: Mapping[str, object]) -> Rows:
         """Run one statement whose parameters have names."""
         with self.lent() as connection:
-            return fetched(connection.execute(sql.encode(), values))
+            return _sent(connection, [(sql, values)])[0]
 
     def all(
         self, statements: Sequence[Statement], *, binary: bool = False
@@ -267,29 +274,12 @@ class Connections:
         except _RACED as error:
             raise InTheWayError(_reason(error)) from error
         except errors.LockNotAvailable as error:
-            # A role may wait for locks for a moment only: what holds the table, a VACUUM
-            # FULL say, ends some time, and a node goes on then.
+            # A role may wait for a moment only; a VACUUM FULL, say, ends some time.
             raise DatabaseAwayError(_reason(error)) from error
 
     def _all(self, statements: Sequence[Statement], *, binary: bool) -> list[Rows]:
         with self.lent() as connection:
-            if len(statements) == 1:
-                [(sql, values)] = statements
-                cursor = connection.cursor_kept
-                cursor.execute(sql.encode(), values, binary=binary)
-                return [fetched(cursor)]
-            try:
-                with connection.pipeline():
-                    cursors = [
-                        connection.execute(sql.encode(), values, binary=binary)
-                        for sql, values in statements
-                    ]
-            except psycopg.Error:
-                # What stands behind the one that failed the driver may take for
-                # prepared, and the server has skipped it.
-                connection.close()
-                raise
-            return [fetched(cursor) for cursor in cursors]
+            return _sent(connection, statements, binary=binary)
 
     def script(self, sql: str) -> None:
         """Run statements without parameters as one message and one transaction."""
@@ -312,12 +302,39 @@ class Connections:
         connection = Connection.connect(patient(self._where), autocommit=True)
         know_arrays(connection.adapters)
         connection.keep()
-        if _is_pooled(connection):
+        connection.is_pooled = _is_pooled(connection)
+        if connection.is_pooled:
             # Another's statement may have the name of ours where the pooler sends us.
             connection.prepare_threshold = None
         else:
             connection.execute(_BY_INDEX.encode(), prepare=False)
         return connection
+
+
+def _sent(
+    connection: Connection, statements: Sequence[_AnyStatement], *, binary: bool = False
+) -> list[Rows]:
+    """Run statements in one message and return the rows of each."""
+    if len(statements) == 1 and not connection.is_pooled:
+        [(sql, values)] = statements
+        cursor = connection.cursor_kept
+        cursor.execute(sql.encode(), values, binary=binary)
+        return [fetched(cursor)]
+    try:
+        with connection.pipeline():
+            if connection.is_pooled:
+                connection.execute(_BY_INDEX_ONCE.encode())
+            cursors = [
+                connection.execute(sql.encode(), values, binary=binary)
+                for sql, values in statements
+            ]
+    except psycopg.Error:
+        if not connection.is_pooled:
+            # What stands behind the one that failed the driver may take for prepared, and
+            # the server has skipped it.
+            connection.close()
+        raise
+    return [fetched(cursor) for cursor in cursors]
 
 
 def _is_pooled(connection: Connection) -> bool:
@@ -327,10 +344,7 @@ def _is_pooled(connection: Connection) -> bool:
 
 
 def patient(where: str) -> str:
-    """Return what psycopg takes, with PATIENCE for all that it does not say itself.
-
-    Texts are UTF-8, whatever it says.
-    """
+    """Return what psycopg takes, with PATIENCE where it does not say so, and UTF-8."""
     said = conninfo_to_dict(where)
     more = {name: value for name, value in PATIENCE.items() if name not in said}
     return make_conninfo(where, **more, **_ENCODING)
