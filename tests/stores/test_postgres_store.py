@@ -655,6 +655,17 @@ def test_names_too_long_for_an_index_are_refused_before_a_node_meets_them(
     assert stage.states(job) == ["succeeded"]
 
 
+def test_numbers_that_a_failover_gave_twice_are_found_taken(
+    stage: PostgresStage, other: PostgresStore
+) -> None:
+    """A standby may not have seen that its primary gave a thousand numbers away."""
+    first = [stage.put(60) for _ in range(150)]
+    stage.sql("SELECT setval('timingwheel_number', 1024, false)")
+    more = [other.put([draft(60)])[0].id for _ in range(3)]
+    more += [stage.put(60) for _ in range(3)]
+    assert len({*first, *more}) == 156
+
+
 def test_the_database_clock_is_the_stores(postgres: Postgres) -> None:
     where = postgres.new_schema()
     with (

@@ -4,7 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from timingwheel.scheduler.executors.pace import AHEAD_MAX, SHORT_NS, Pace
+from timingwheel.scheduler.executors.pace import (
+    AHEAD_BYTES_MAX,
+    AHEAD_MAX,
+    SHORT_NS,
+    Pace,
+)
 
 
 def test_nothing_waits_before_a_handler_has_proved_short() -> None:
@@ -29,6 +34,16 @@ def test_as_much_waits_as_a_few_milliseconds_hold() -> None:
 def test_never_more_waits_than_the_limit(duration_ns: int) -> None:
     pace = Pace()
     pace.note(duration_ns)
+    assert pace.ahead(32) == AHEAD_MAX
+
+
+def test_of_large_payloads_no_more_wait_than_fit() -> None:
+    pace = Pace()
+    for _ in range(100):
+        pace.note(1, 1 << 20)
+    assert pace.ahead(32) == AHEAD_BYTES_MAX >> 20
+    for _ in range(100):
+        pace.note(1, 100)
     assert pace.ahead(32) == AHEAD_MAX
 
 

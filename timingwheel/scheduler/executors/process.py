@@ -356,7 +356,7 @@ class ProcessExecutor(SlottedExecutor[_Running]):
 
     def _report(self, running: _Running, finish: Finish) -> None:
         duration_ns = self._host.clock.monotonic_ns() - running.began_ns
-        if self._leave(finish.token, running, finish, duration_ns):
+        if self._leave(running.work, running, finish, duration_ns):
             self._reports.tell(self._host, finish)
 
 

@@ -164,23 +164,24 @@ class SlottedExecutor(ABC, Generic[Running]):
         return self._host.clock.monotonic_ns() - self._moved_ns >= HELD_UP_NS
 
     def _leave(
-        self, token: int, running: Running, finish: Finish | None, duration_ns: int
+        self, work: Work, running: Running, finish: Finish | None, duration_ns: int
     ) -> bool:
         """Take an attempt out whose handler is over; False: it was given up before.
 
         Args:
-            token: of the attempt.
+            work: the attempt.
             running: what was noted of it.
             finish: how it ended, to be told next; None: it never began.
             duration_ns: how long the handler took.
         """
         is_ours = False
+        token, size_bytes = work.claim.token, len(work.claim.payload.body)
         while True:
             try:
                 with self._lock:
                     if self._running.get(token) is running:
                         if finish is not None:
-                            self._pace.note(duration_ns)
+                            self._pace.note(duration_ns, size_bytes)
                             self._reports.announce()
                         del self._running[token]
                         is_ours = True
@@ -244,9 +245,7 @@ class SlottedExecutor(ABC, Generic[Running]):
     def _see_out(self, stay: Stay[Running]) -> bool:
         """Free the slot and tell the host; return whether it was ours to the end."""
         finish = stay.finish
-        is_ours = self._leave(
-            stay.work.claim.token, stay.running, finish, stay.duration_ns
-        )
+        is_ours = self._leave(stay.work, stay.running, finish, stay.duration_ns)
         if is_ours and finish is not None:
             self._reports.tell(self._host, finish)
         return is_ours

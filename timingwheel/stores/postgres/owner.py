@@ -11,6 +11,8 @@ import threading
 from collections.abc import Callable, Sequence
 from typing import Final, NamedTuple
 
+from psycopg import errors
+
 from timingwheel.engine.timeline import Now
 from timingwheel.jobs.errors import UnknownJobError
 from timingwheel.jobs.model import Draft, Job, JobId, JobState, Run
@@ -58,6 +60,14 @@ class Numbers:
         self._connections = connections
         self._lock = threading.Lock()
         self._next = self._end = 0
+
+    def skip(self) -> None:
+        """Give no more of the present thousand: others have had some of it, too.
+
+        A standby that takes over may not have seen that it was given.
+        """
+        with self._lock:
+            self._next = self._end
 
     def take(self) -> int:
         """Return the next number. Cost: a statement for every thousandth."""
@@ -143,7 +153,13 @@ class PostgresOwner:
         database = self.connections if on is None else on
         seq = self._numbers.take()
         job_id = self.tag.unkeyed(seq)
-        in_ns = put_plain(database, draft, job_id, seq=seq, shards=self.shards)
+        try:
+            in_ns = put_plain(database, draft, job_id, seq=seq, shards=self.shards)
+        except errors.UniqueViolation:
+            self._numbers.skip()
+            if on is not None:
+                raise  # its transaction has failed
+            return None
         if in_ns is None:
             return None
         if on is None:
@@ -218,7 +234,9 @@ class PostgresOwner:
         guard = Guard(view, self.shards, inc=self.inc, leases=leases)
         try:
             stale = write(self.connections, guard, changes)
-        except CONFLICTS:
+        except CONFLICTS as error:
+            if isinstance(error, errors.UniqueViolation):
+                self._numbers.skip()
             return Stale(set(), set())
         if stale is None:
             self._settle(changes, asked)
