@@ -32,6 +32,7 @@ _NAMES: Final = re.compile(r"\btimingwheel_(?=\w)")
 _SAVE: Final = ("SAVEPOINT job_put", ())
 _RELEASE: Final = ("RELEASE SAVEPOINT job_put", ())
 _BACK: Final = ("ROLLBACK TO SAVEPOINT job_put", ())
+_OF_SAVEPOINTS: Final = frozenset(sql for sql, _ in (_SAVE, _RELEASE, _BACK))
 _ENCODING: Final = "utf-8"
 READ_ONLY: Final = "a read-only transaction"
 MAY_WRITE: Final = "pass a connection that may write, to the primary"
@@ -177,10 +178,10 @@ class _Blocking(Borrowed):
 
     def _run(self, statements: Sequence[Statement]) -> list[Rows]:
         cursors = []
-        prepare = _may_prepare(statements)
         with self._here.pipeline():
             for sql, values in statements:
                 cursor = _Cursor(self._here, row_factory=tuple_row)
+                prepare = _may_prepare(sql)
                 cursors.append(cursor.execute(sql.encode(), values, prepare=prepare))
         return [fetched(cursor) for cursor in cursors]
 
@@ -202,10 +203,10 @@ class _Awaiting(Borrowed):
 
     async def _run_there(self, statements: Sequence[Statement]) -> list[Rows]:
         cursors = []
-        prepare = _may_prepare(statements)
         async with self._there.pipeline():
             for sql, values in statements:
                 cursor = _AsyncCursor(self._there, row_factory=tuple_row)
+                prepare = _may_prepare(sql)
                 cursors.append(
                     await cursor.execute(sql.encode(), values, prepare=prepare)
                 )
@@ -247,13 +248,14 @@ def _refused(found: str, fix: str) -> ArgumentError:
     return ArgumentError("conn", found, fix)
 
 
-def _may_prepare(statements: Sequence[Statement]) -> bool | None:
-    """Return whether statements may be prepared; None: as the connection has it.
+def _may_prepare(sql: str) -> bool | None:
+    """Return whether a statement may be prepared; None: as the connection has it.
 
     Of several in one message, what stands behind one that fails the driver would take for
-    prepared, and the server has skipped it; the caller goes on with the connection.
+    prepared, and the server has skipped it. When a transaction is rolled back the driver
+    forgets all; but behind a savepoint it goes on.
     """
-    return None if len(statements) == 1 else False
+    return False if sql in _OF_SAVEPOINTS else None
 
 
 @functools.lru_cache(maxsize=512)
